@@ -1,0 +1,1 @@
+"""A Kafka stream worker for geospatial payloads that sizes its own backpressure."""
