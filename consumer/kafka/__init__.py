@@ -1,0 +1,1 @@
+"""The Kafka client, as the worker uses it: properties, consumer, columns."""
