@@ -25,8 +25,8 @@ from consumer.kafka.property_table import (
     RESETS,
     SESSION_TIMEOUT_MS,
     Default,
-    is_secret,
 )
+from consumer.kafka_properties import shown_property
 
 #: The client keeps about this much beside every message that it holds.
 MESSAGE_OVERHEAD_BYTES = 400
@@ -203,7 +203,7 @@ def session_timeout_seconds(properties: Mapping[str, Any]) -> float:
 def redacted(properties: Mapping[str, Any]) -> dict[str, str]:
     """Return the properties as text for people, without what must stay secret."""
     return {
-        name: "(set)" if is_secret(name) or callable(value) else str(value)
+        name: "(set)" if callable(value) else shown_property(name, str(value))
         for name, value in sorted(properties.items())
     }
 

@@ -1,4 +1,4 @@
-"""The table of properties: defaults with their reasons, what is forced, refused or secret.
+"""The table of properties: defaults with their reasons, what is forced or refused.
 
 Owns data only. One set of properties serves all of the worker's clients, and each client warns
 about those of the other kind, so it is written here whose is whose.
@@ -169,27 +169,3 @@ PRODUCER_ONLY = frozenset(
         "transactional.id",
     }
 )
-
-_SECRET_WORDS = ("password", "secret", "token", "passphrase")
-_SECRET_NAMES = frozenset(
-    {
-        "sasl.username",
-        "sasl.oauthbearer.config",
-        "sasl.jaas.config",
-        "ssl.key.pem",
-        "ssl.certificate.pem",
-        "sasl.oauthbearer.assertion.private.key.pem",
-        "sasl.oauthbearer.client.credentials.client.id",
-    }
-)
-
-
-def is_secret(name: str) -> bool:
-    """Whether a property's value must not be shown.
-
-    Examples
-    --------
-    >>> is_secret("sasl.password"), is_secret("bootstrap.servers")
-    (True, False)
-    """
-    return name in _SECRET_NAMES or any(word in name for word in _SECRET_WORDS)

@@ -1,0 +1,417 @@
+"""The consumer: Kafka's calls and callbacks on one side, the core's events on the other.
+
+Owns the one ``Consumer`` of the worker. Decides nothing: what to fetch, pause or commit is the
+core's business.
+
+Rules. One thread makes every call, since a call from another can wait for minutes. A callback
+never raises: the client would drop records whose position has already moved. After any
+exception every partition is put back to the offset expected next. A callback never polls.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from consumer.core.columns import Partition
+from consumer.core.events import Assigned, Committed, EndReached, Event, Fetched, Lost, Revoked
+from consumer.kafka import queries
+from consumer.kafka.errors import (
+    CallbackFailedError,
+    ClientError,
+    Reports,
+    describe,
+)
+from consumer.kafka.gather import CountVertices, HashKeys, gather
+from consumer.kafka.positions import Positions
+from consumer.kafka.properties import rebalance_is_incremental
+from consumer.kafka.restoring import Restorer
+
+
+class KafkaClient:
+    """One member of the consumer group.
+
+    Parameters
+    ----------
+    properties : mapping
+        As ``consumer_properties`` returns them.
+    topics : iterable of str
+        What to subscribe to; a name that begins with ``^`` is a pattern.
+    on_event : callable
+        Told of ``Assigned``, ``Revoked`` and ``Lost`` inside the callback: it may take its time
+        over a revocation, and may call ``pause``, ``resume``, ``seek`` and ``commit``, but
+        never ``consume``.
+    clock : callable
+        Monotonic seconds, stamped on events.
+    count_vertices, hash_keys : callable
+        See ``gather``.
+    oauth_cb : callable, optional
+        Passed to the client for OAUTHBEARER tokens.
+    logger : logging.Logger, optional
+        Gets the client's own log lines, when it is called.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        topics: Iterable[str],
+        on_event: Callable[[Event], None],
+        *,
+        clock: Callable[[], float],
+        count_vertices: CountVertices,
+        hash_keys: HashKeys,
+        oauth_cb: Callable[[str], tuple[Any, ...]] | None = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self._topics = list(topics)
+        self._on_event = on_event
+        self._clock = clock
+        self._count_vertices = count_vertices
+        self._hash_keys = hash_keys
+        self._incremental = rebalance_is_incremental(properties)
+        self._positions = Positions()
+        self._reports = Reports()
+        #: paused or resumed since the last assignment began
+        self._switched: set[Partition] = set()
+        self._pending: list[Event] = []
+        self._callback_error: tuple[str, BaseException] | None = None
+        self._thread = threading.get_ident()
+        self._joined = False
+        self._closed = False
+        config: dict[str, Any] = dict(properties)
+        # A reset is done here, not by the client, which would skip records without a word.
+        config["auto.offset.reset"] = "error"
+        config["error_cb"] = self._on_error
+        config["on_commit"] = self._on_commit
+        if oauth_cb is not None:
+            # The one callback that may raise: the client takes that for a failed token.
+            config["oauth_cb"] = oauth_cb
+        if logger is not None:
+            config["logger"] = logger
+        self._consumer = Consumer(config)
+        self._restorer = Restorer(
+            self._consumer,
+            self._positions,
+            self._reports,
+            incremental=self._incremental,
+            reset=str(properties.get("auto.offset.reset", "earliest")),
+        )
+
+    @property
+    def assigned(self) -> frozenset[Partition]:
+        """Partitions that are this member's now."""
+        return frozenset(self._positions.assigned)
+
+    @property
+    def paused(self) -> frozenset[Partition]:
+        """Assigned partitions that are not fetched."""
+        return frozenset(self._positions.paused)
+
+    @property
+    def joined(self) -> bool:
+        """Whether the group has accepted this member, with partitions or without."""
+        return self._joined
+
+    @property
+    def error_counts(self) -> Mapping[str, int]:
+        """Errors reported so far, by code."""
+        return self._reports.counts
+
+    def position(self, partition: Partition) -> int | None:
+        """Return the next offset expected; None before anything of it was returned."""
+        return self._positions.next_offset(partition)
+
+    def subscribe(self) -> None:
+        """Join the group. Partitions are given inside a later ``consume``."""
+        self._check_thread()
+        self._consumer.subscribe(
+            self._topics,
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def consume(self, max_records: int, wait_seconds: float) -> list[Event]:
+        """Return what the client has, and serve its callbacks.
+
+        Parameters
+        ----------
+        max_records : int
+            At most so many records, >= 1. The only limit on bytes: with a wait the client
+            refills its queue while the call gathers.
+        wait_seconds : float
+            0 in normal running. With a wait the call gathers for all of it, and nothing else
+            runs on this thread.
+
+        Returns
+        -------
+        list of Event
+            ``Fetched`` first (at most one), then ``EndReached``, then ``Committed``.
+
+        Raises
+        ------
+        ClientFatalError
+            This consumer will not work again.
+        CallbackFailedError
+            Our own code failed in a callback during an earlier call.
+        """
+        self._check_thread()
+        self._raise_failures()
+        self._restorer.restore()
+        try:
+            messages = self._consumer.consume(max_records, wait_seconds)
+        except:  # noqa: E722 - what escapes on Python 3.11 may be no exception: see kafka_error
+            self._after_exception(sys.exc_info()[1])
+            messages = []
+        events: list[Event] = []
+        if messages:
+            gathered = gather(messages, self._count_vertices, self._hash_keys)
+            runs = self._positions.accept(gathered.runs)
+            if runs:
+                events.append(Fetched(self._clock(), runs))
+            for message in gathered.errors:
+                self._read_error(message, events)
+            self._restorer.restore()
+        events += self._pending
+        self._pending.clear()
+        if self._reports.fatal is not None:
+            raise self._reports.fatal
+        return events
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Stop fetching these partitions; others than the assigned are passed over."""
+        self._switch(partitions, paused=True)
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        """Fetch these partitions again; others than the assigned are passed over."""
+        self._switch(partitions, paused=False)
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Read on from another offset. A partition that is not assigned is passed over."""
+        self._check_thread()
+        if partition not in self._positions.assigned:
+            return
+        self._positions.move(partition, offset)
+        try:
+            self._consumer.seek(ClientPartition(*partition, offset))
+        except KafkaException:
+            # Not fetched yet, or no longer: begin again there.
+            self._positions.in_doubt.add(partition)
+            self._restorer.restore()
+
+    def commit(
+        self, offsets: Mapping[Partition, int], *, wait: bool = False, metadata: str = ""
+    ) -> Committed | None:
+        """Commit the next offsets to read of assigned partitions.
+
+        Parameters
+        ----------
+        offsets : mapping
+            Partition -> next offset to read. Partitions that are no longer assigned are left
+            out, since neither client nor broker would refuse them.
+        wait : bool
+            Wait for the answer, up to the session timeout if the coordinator is away.
+        metadata : str
+            Stored beside each offset.
+
+        Returns
+        -------
+        Committed or None
+            The answer, or None if a later ``consume`` returns it. A failure is an answer, never
+            an exception.
+        """
+        self._check_thread()
+        held = {p: offset for p, offset in offsets.items() if p in self._positions.assigned}
+        if not held:
+            return Committed(self._clock(), dict(offsets), "no longer assigned")
+        targets = [ClientPartition(*p, offset, metadata) for p, offset in held.items()]
+        try:
+            if not wait:
+                self._consumer.commit(offsets=targets, asynchronous=True)
+                return None
+            answered = self._consumer.commit(offsets=targets, asynchronous=False)
+        except (KafkaException, RuntimeError) as thrown:
+            return Committed(self._clock(), held, describe(thrown))
+        return self._committed(None, answered)
+
+    def query_committed(
+        self, partitions: Iterable[Partition], timeout_seconds: float
+    ) -> dict[Partition, tuple[int | None, str]]:
+        """Return the group's committed offset (None: none) and its metadata by partition.
+
+        Waits for the coordinator; may be called inside ``on_event``. A partition that could not
+        be answered is left out.
+        """
+        self._check_thread()
+        return queries.committed(self._consumer, partitions, timeout_seconds, self._reports)
+
+    def query_end_offsets(
+        self, partitions: Iterable[Partition], timeout_seconds: float
+    ) -> dict[Partition, int]:
+        """Return the end of each partition's log, asked of the brokers one by one.
+
+        True while paused, when the client's own figure stands still. What could not be answered
+        in time is left out. ``EndOffsets`` asks without waiting.
+        """
+        self._check_thread()
+        return queries.end_offsets(self._consumer, partitions, timeout_seconds, self._reports)
+
+    def take_errors(self) -> list[ClientError]:
+        """Return what the client reported since the last call; for the log."""
+        return self._reports.take()
+
+    def close(self) -> None:
+        """Leave the group. Partitions still held are given back through ``on_event`` first.
+
+        Can block while a broker is away: have a watchdog.
+        """
+        self._check_thread()
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._consumer.close()
+        except:  # noqa: E722 - see consume
+            self._reports.add_thrown(sys.exc_info()[1])
+        left = tuple(sorted(self._positions.assigned))
+        if left:
+            self._positions.forget(left)
+            self._on_event(Lost(self._clock(), left))
+
+    # Callbacks of the client: called inside ``consume`` and ``close``, on the same thread.
+
+    def _on_assign(self, consumer: Consumer, given: list[ClientPartition]) -> None:
+        with self._guard("on_assign"):
+            partitions = _names(given)
+            self._joined = True
+            self._positions.begin(partitions)
+            self._switched.clear()
+            if self._incremental:
+                consumer.incremental_assign(given)
+            else:
+                consumer.assign(given)
+            if partitions:
+                self._on_event(Assigned(self._clock(), partitions))
+            # The client remembers a pause of an earlier assignment, for ever.
+            self.resume(p for p in partitions if p not in self._switched)
+
+    def _on_revoke(self, consumer: Consumer, taken: list[ClientPartition]) -> None:
+        partitions = tuple(p for p in _names(taken) if p in self._positions.assigned)
+        with self._guard("on_revoke"):
+            if partitions:
+                self._on_event(Revoked(self._clock(), partitions))
+        self._give_back(consumer, taken)
+
+    def _on_lost(self, consumer: Consumer, taken: list[ClientPartition]) -> None:
+        partitions = tuple(p for p in _names(taken) if p in self._positions.assigned)
+        # First forgotten: nothing of them may be committed, not even by a mistake.
+        self._positions.forget(_names(taken))
+        with self._guard("on_lost"):
+            if partitions:
+                self._on_event(Lost(self._clock(), partitions))
+        self._give_back(consumer, taken)
+
+    def _give_back(self, consumer: Consumer, taken: list[ClientPartition]) -> None:
+        self._positions.forget(_names(taken))
+        try:
+            if self._incremental:
+                consumer.incremental_unassign(taken)
+            else:
+                consumer.unassign()
+        except (KafkaException, RuntimeError) as thrown:
+            # After a lost session the list may name partitions that are not ours any more.
+            self._reports.add_thrown(thrown)
+
+    def _on_error(self, error: KafkaError) -> None:
+        with self._guard("error_cb"):
+            self._reports.add(error)
+
+    def _on_commit(self, error: KafkaError | None, offsets: list[ClientPartition]) -> None:
+        with self._guard("on_commit"):
+            self._pending.append(self._committed(error, offsets))
+
+    # The rest.
+
+    @contextmanager
+    def _guard(self, callback: str) -> Iterator[None]:
+        """Keep what a callback raises away from the client, and report it at the next call."""
+        try:
+            yield
+        except:  # noqa: E722 - see consume; a stop flag is set by signal handlers, not raised
+            thrown = sys.exc_info()[1]
+            if self._callback_error is None and thrown is not None:
+                self._callback_error = (callback, thrown)
+
+    def _raise_failures(self) -> None:
+        if self._reports.fatal is not None:
+            raise self._reports.fatal
+        if self._callback_error is not None:
+            callback, thrown = self._callback_error
+            self._callback_error = None
+            raise CallbackFailedError(callback, describe(thrown)) from thrown
+
+    def _read_error(self, message: Message, events: list[Event]) -> None:
+        error, offset = message.error(), message.offset()
+        topic, number = message.topic(), message.partition()
+        partition = None if topic is None or number is None else (topic, number)
+        if error is None:
+            return
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the name of librdkafka's code
+            if partition and offset is not None and self._positions.reach_end(partition, offset):
+                events.append(EndReached(self._clock(), partition, offset))
+        elif code == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
+            if partition and partition in self._positions.assigned:
+                self._positions.resets[partition] = offset
+        else:
+            self._reports.add(error, partition)
+
+    def _after_exception(self, thrown: BaseException | None) -> None:
+        """Have every partition put back: the failed call may have dropped records."""
+        if thrown is not None and (self._closed or isinstance(thrown, RuntimeError)):
+            raise thrown
+        self._reports.add_thrown(thrown)
+        self._positions.in_doubt.update(self._positions.assigned)
+        if self._reports.fatal is None:
+            self._restorer.restore()
+        if isinstance(thrown, BaseException) and not isinstance(thrown, Exception):
+            raise thrown
+
+    def _switch(self, partitions: Iterable[Partition], *, paused: bool) -> None:
+        self._check_thread()
+        chosen = [p for p in partitions if p in self._positions.assigned]
+        if not chosen:
+            return
+        self._switched.update(chosen)
+        targets = [ClientPartition(*p) for p in chosen]
+        try:
+            if paused:
+                self._positions.paused.update(chosen)
+                self._consumer.pause(targets)
+            else:
+                self._positions.paused.difference_update(chosen)
+                self._consumer.resume(targets)
+        except KafkaException as thrown:
+            self._reports.add_thrown(thrown)
+
+    def _committed(self, error: KafkaError | None, offsets: list[ClientPartition]) -> Committed:
+        reasons = [describe(error)] if error is not None else []
+        reasons += [
+            f"{tp.topic}/{tp.partition}: {describe(tp.error)}" for tp in offsets if tp.error
+        ]
+        answered = {(tp.topic, tp.partition): tp.offset for tp in offsets}
+        return Committed(self._clock(), answered, "; ".join(reasons[:3]) or None)
+
+    def _check_thread(self) -> None:
+        assert threading.get_ident() == self._thread, "only the thread that made it may call it"
+
+
+def _names(given: Iterable[ClientPartition]) -> tuple[Partition, ...]:
+    return tuple((tp.topic, tp.partition) for tp in given)

@@ -1,0 +1,106 @@
+"""Questions to the brokers about offsets, each with a limit on its wait.
+
+Owns the asking and nothing else. Those that take a consumer are called on its thread only;
+``EndOffsets`` has a client of its own and never waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from consumer.core.columns import Partition
+from consumer.kafka.errors import Reports
+
+
+def watermarks(
+    consumer: Consumer, partition: Partition, timeout_seconds: float, reports: Reports
+) -> tuple[int, int] | None:
+    """Return the first offset of the log and the next to be written; None if not answered."""
+    try:
+        low, high = consumer.get_watermark_offsets(
+            ClientPartition(*partition), timeout=timeout_seconds, cached=False
+        )
+    except KafkaException as thrown:
+        reports.add_thrown(thrown, partition)
+        return None
+    return low, high
+
+
+def end_offsets(
+    consumer: Consumer, partitions: Iterable[Partition], timeout_seconds: float, reports: Reports
+) -> dict[Partition, int]:
+    """Return the end of each log, asked one by one until the time is up."""
+    deadline = time.monotonic() + timeout_seconds
+    ends: dict[Partition, int] = {}
+    for partition in partitions:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        bounds = watermarks(consumer, partition, left, reports)
+        if bounds is not None:
+            ends[partition] = bounds[1]
+    return ends
+
+
+def committed(
+    consumer: Consumer, partitions: Iterable[Partition], timeout_seconds: float, reports: Reports
+) -> dict[Partition, tuple[int | None, str]]:
+    """Return the committed offset (None: none) and its metadata of each partition answered."""
+    asked = [ClientPartition(*p) for p in partitions]
+    if not asked:
+        return {}
+    try:
+        answered = consumer.committed(asked, timeout=timeout_seconds)
+    except KafkaException as thrown:
+        reports.add_thrown(thrown)
+        return {}
+    return {
+        (tp.topic, tp.partition): (tp.offset if tp.offset >= 0 else None, tp.metadata or "")
+        for tp in answered
+        if tp.error is None
+    }
+
+
+class EndOffsets:
+    """The ends of partitions' logs, asked for now and picked up later; for the lag.
+
+    Parameters
+    ----------
+    properties : mapping
+        As ``client_properties`` returns them.
+    read_committed : bool
+        Whether records of open transactions count as not there yet (the consumer's default).
+    """
+
+    def __init__(self, properties: Mapping[str, Any], *, read_committed: bool = True) -> None:
+        self._admin = AdminClient(dict(properties))
+        self._isolation = (
+            IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        )
+        self._asked: dict[Partition, Future[Any]] = {}
+
+    def ask(self, partitions: Iterable[Partition], *, timeout_seconds: float = 10.0) -> None:
+        """Send the question, unless an earlier one is still open."""
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        targets = {ClientPartition(*p): latest for p in partitions}
+        if self._asked or not targets:
+            return
+        answers = self._admin.list_offsets(
+            targets, isolation_level=self._isolation, request_timeout=timeout_seconds
+        )
+        self._asked = {(tp.topic, tp.partition): answer for tp, answer in answers.items()}
+
+    def take(self) -> dict[Partition, int]:
+        """Return what has been answered since the last call; what failed is left out."""
+        self._admin.poll(0)
+        done = {p: answer for p, answer in self._asked.items() if answer.done()}
+        for partition in done:
+            del self._asked[partition]
+        return {p: a.result().offset for p, a in done.items() if a.exception() is None}
