@@ -112,15 +112,13 @@ def consumer_properties(
     return chosen
 
 
-def producer_properties(user: Mapping[str, Any], *, queue_bytes: int) -> dict[str, Any]:
+def producer_properties(user: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of the producer of dead letters and outputs.
 
     Parameters
     ----------
     user : mapping
         What the user set, by librdkafka's names. Properties of consumers are left out.
-    queue_bytes : int
-        What the producer may hold that is not acknowledged, >= 1 MiB to be useful.
 
     Raises
     ------
@@ -130,7 +128,6 @@ def producer_properties(user: Mapping[str, Any], *, queue_bytes: int) -> dict[st
     given = _canonical(user)
     problems = _refusals(given, PRODUCER_FORCED)
     chosen: dict[str, Any] = {name: d.value for name, d in PRODUCER_DEFAULTS.items()}
-    chosen["queue.buffering.max.kbytes"] = max(1, queue_bytes // 1024)
     chosen.update({n: v for n, v in given.items() if n not in CONSUMER_ONLY})
     chosen.update({name: forced.value for name, forced in PRODUCER_FORCED.items()})
     if problems:

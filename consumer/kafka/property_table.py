@@ -72,6 +72,9 @@ CONSUMER_FORCED: Mapping[str, Default] = {
 PRODUCER_FORCED: Mapping[str, Default] = {
     "enable.idempotence": PRODUCER_DEFAULTS["enable.idempotence"],
     "acks": PRODUCER_DEFAULTS["acks"],
+    "queue.buffering.max.kbytes": Default(
+        2_097_151, "the worker counts what it hands over, and lets one record of any size pass"
+    ),
     "delivery.report.only.error": Default(
         False, "an offset is committed only when its dead letter or output is acknowledged"
     ),

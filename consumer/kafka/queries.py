@@ -80,7 +80,8 @@ class EndOffsets:
     """
 
     def __init__(self, properties: Mapping[str, Any], *, read_committed: bool = True) -> None:
-        self._admin = AdminClient(dict(properties))
+        # Silent: what it would log, the consumer says as well.
+        self._admin = AdminClient({**properties, "log_level": 0})
         self._isolation = (
             IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         )
