@@ -109,6 +109,9 @@ class ChunkOutcome:
     resident_bytes: int
     #: exact vertices of the geometries that were decoded
     exact_vertices: int
+    #: growth of the resident peak over the resident bytes before the chunk, of every chunk:
+    #: a lower bound of its working bytes (0 where the allocator had kept enough free pages)
+    growth_bytes: int = 0
     #: dead-letter these
     failed: tuple[RecordFault, ...] = ()
     #: try these again later

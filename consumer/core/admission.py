@@ -1,0 +1,450 @@
+"""Admission: which fetched records may be charged, and why the next one may not.
+
+Owns the queue of fetched runs and the two inequalities at the door. A run that does not fit is
+cut: the longest prefix that fits is admitted, the rest waits as fetched-not-admitted. Every
+admission is checked exactly, on the very charge that follows it.
+
+Rules: with nothing held that is not waiting for a retry, one record is admitted whatever it
+costs. A head refused for want of room for a second closes admission for everyone until it fits.
+One chain may fill half the deadline bound while others wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consumer.core.columns import FetchedRun, Partition
+from consumer.core.ledger import Ledger
+from consumer.core.work import (
+    FREE_SHARD,
+    Chain,
+    PartitionState,
+    PendingRun,
+    Piece,
+    PieceState,
+    Run,
+    count_load,
+    pending_run,
+)
+from sizing.load import RECORDS, Load, load_rows
+
+#: A head refused for this long closes admission for everyone.
+CLOSES_AFTER_SECONDS = 1.0
+#: Share of the deadline that one chain may fill while others wait, and where it may go on.
+CHAIN_SHARE = 0.5
+CHAIN_RESUME_SHARE = 0.25
+#: A refused head is tried again when the limit that refused it is at most this full.
+ADMISSION_QUANTUM_RATIO = 0.95
+#: A chain that waits for a retry may hold this share of the memory and this many records
+#: before its partition is paused.
+RETRYING_SHARE = 0.1
+RETRYING_RECORDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The limits in force at the door."""
+
+    #: None: not enforced (fixed budget, shadow)
+    deadline_seconds: float | None
+    #: counted vertices in flight at most, and what set it ("fixed" or "cap"); None: no limit
+    vertices: int | None = None
+    vertices_cause: str = "cap"
+    #: small budget until there is a size: seconds of work and held bytes; None once sized
+    initial_seconds: float | None = None
+    initial_held_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What refuses a charge (empty: nothing), and how full each limit is: used / limit."""
+
+    cause: str
+    ratios: dict[str, float]
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing refuses."""
+        return not self.cause
+
+    def ratio(self, cause: str) -> float:
+        """Return how full one limit is; 0 for one that is not enforced."""
+        return self.ratios.get(cause, 0.0)
+
+
+class Admission:
+    """The queue of fetched runs and the door to the ledger."""
+
+    def __init__(
+        self, ledger: Ledger, ordering: str, shard_count: int, max_uncommitted_messages: int
+    ) -> None:
+        self._ledger = ledger
+        self._max_uncommitted_messages = max_uncommitted_messages
+        self._with_pending: dict[Partition, PartitionState] = {}
+        #: partitions that are paused for a reason of their own
+        self.held_back: dict[Partition, PartitionState] = {}
+        self._ordering = ordering
+        self._shard_count = shard_count
+        self._sequence = 0
+        #: what refused the head last; empty when nothing is refused
+        self.refused_by = ""
+        self.refused_since: float | None = None
+        #: partition whose head closed admission for the others
+        self.closed_for: PartitionState | None = None
+
+    # -- what was fetched --------------------------------------------------------------------
+
+    def queue(self, state: PartitionState, fetched: FetchedRun) -> PendingRun:
+        """Count a fetched run and put it behind what waits already."""
+        self._sequence += 1
+        run = pending_run(fetched, self._sequence, self._shard_count, self._ordering)
+        state.pending.append(run)
+        self._with_pending[state.partition] = state
+        state.position = int(fetched.columns.offsets[-1]) + 1
+        self._ledger.pending_bytes += self._pending_cost(run.load)
+        return run
+
+    def drop_pending(self, state: PartitionState) -> None:
+        """Forget what a partition has fetched and not admitted."""
+        for run in state.pending:
+            state.let_go(int(run.fetched.columns.offsets[0]))
+            self._ledger.pending_bytes -= self._pending_cost(run.load)
+        state.pending.clear()
+        self._with_pending.pop(state.partition, None)
+        self.held_back.pop(state.partition, None)
+        if self.closed_for is state:
+            self.closed_for = None
+
+    def _pending_cost(self, load: Load) -> int:
+        return int(self._ledger.model.held_bytes(load))
+
+    # -- the door ----------------------------------------------------------------------------
+
+    def admit(self, gate: Gate, now: float) -> list[Run]:
+        """Admit what fits, oldest fetch first.
+
+        What was refused is tried again only when a twentieth of the limit is free: otherwise
+        every finished chunk admits a sliver, and the parent's cost per record triples.
+        """
+        admitted: list[Run] = []
+        for state in list(self.held_back.values()):
+            self._hold_back(state, gate)
+        if not self._with_pending:
+            self.refused_by, self.refused_since, self.closed_for = "", None, None
+            return admitted
+        if self.refused_by and not self._nothing_held():
+            if self.judge(gate).ratio(self.refused_by) > ADMISSION_QUANTUM_RATIO:
+                return admitted
+        self.refused_by = ""
+        if self.closed_for is not None and not self.closed_for.pending:
+            self.closed_for = None
+        waiting = sorted(self._with_pending.values(), key=lambda p: p.pending[0].sequence)
+        if self.closed_for is not None:
+            waiting = [self.closed_for]
+        for state in waiting:
+            admitted.extend(self._admit_partition(state, gate, now))
+            if not state.pending:
+                del self._with_pending[state.partition]
+            elif self.closed_for is state:
+                break
+        if not self.refused_by:
+            self.refused_since = None
+        elif self.refused_since is None:
+            self.refused_since = now
+        return admitted
+
+    def _admit_partition(self, state: PartitionState, gate: Gate, now: float) -> list[Run]:
+        admitted: list[Run] = []
+        while state.pending:
+            head = state.pending[0]
+            if self._hold_back(state, gate):
+                break
+            count, cause = self._longest_prefix(state, head, gate)
+            if count:
+                head.refused_since = None
+                admitted.append(self._take(state, head, count))
+                if self.closed_for is state:
+                    self.closed_for = None
+            if state.pending and state.pending[0] is head:
+                if not self.refused_by:
+                    self.refused_by = cause
+                if head.refused_since is None:
+                    head.refused_since = now
+                elif now - head.refused_since >= CLOSES_AFTER_SECONDS and self.closed_for is None:
+                    self.closed_for = state
+                break
+        return admitted
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether something fetched waits for room (not only for its own partition)."""
+        return any(state not in self.held_back for state in self._with_pending)
+
+    def _hold_back(self, state: PartitionState, gate: Gate) -> bool:
+        """Pause a partition for its own reason: a chain or a record that holds too much."""
+        ledger = self._ledger
+        longest, retrying = None, None
+        for chain in state.chains.values():
+            if chain.retry_at is not None:
+                retrying = chain if _holds_too_much(chain, ledger) else retrying
+            elif chain.ordered:
+                seconds = float(ledger.chains.seconds[chain.slot])
+                longest = max(longest or 0.0, seconds)
+        name = f"{state.partition[0]}[{state.partition[1]}]"
+        if retrying is not None:
+            state.own_pauses["retry"] = f"a chain of {name} waits for a retry and holds its limit"
+        else:
+            state.own_pauses.pop("retry", None)
+        limit = gate.deadline_seconds or np.inf
+        share = CHAIN_RESUME_SHARE if "ordering" in state.own_pauses else CHAIN_SHARE
+        if longest is not None and longest > share * limit:
+            state.own_pauses["ordering"] = (
+                f"one chain of {name} holds {longest:.1f} s of work; half of what may be in"
+                f" flight ({limit:.1f} s) is the most for one chain"
+            )
+        else:
+            state.own_pauses.pop("ordering", None)
+        self._watch_uncommitted(state, name)
+        if state.own_pauses:
+            self.held_back[state.partition] = state
+        else:
+            self.held_back.pop(state.partition, None)
+        return bool(state.own_pauses)
+
+    def _watch_uncommitted(self, state: PartitionState, name: str) -> None:
+        most = self._max_uncommitted_messages
+        if state.settled_above > most // 2:
+            blocking = state.blocking_piece()
+            paused = "uncommitted" in state.own_pauses
+            if blocking is not None and state.settled_above >= (most // 2 if paused else most):
+                state.own_pauses["uncommitted"] = (
+                    f"{state.settled_above:,} records of {name} are finished above offset"
+                    f" {blocking.first_offset}, which is not"
+                )
+                return
+        state.own_pauses.pop("uncommitted", None)
+
+    def judge(
+        self,
+        gate: Gate,
+        extra: Load | None = None,
+        *,
+        heaviest_bytes: float = 0.0,
+        heaviest_seconds: float = 0.0,
+        longest_chain_seconds: float | None = None,
+    ) -> Verdict:
+        """Judge what is in flight, with ``extra`` admitted from the pending if given."""
+        ledger = self._ledger
+        charge = ledger.value(
+            extra,
+            extra_held_released=0.0 if extra is None else float(self._pending_cost(extra)),
+            extra_heaviest_bytes=heaviest_bytes,
+            extra_heaviest_seconds=heaviest_seconds,
+            longest_chain_seconds=longest_chain_seconds,
+        )
+        room = ledger.available_bytes - charge.room_bytes
+        ratios: dict[str, float] = {"memory": 0.0}
+        if charge.held_bytes > 0:
+            ratios["memory"] = charge.held_bytes / room if room > 0 else np.inf
+        if gate.deadline_seconds is not None:
+            ratios["deadline"] = charge.drain_bound_seconds / gate.deadline_seconds
+        if gate.vertices is not None:
+            ratios[gate.vertices_cause] = charge.vertices / gate.vertices
+        if gate.initial_seconds is not None and gate.initial_held_bytes is not None:
+            ratios["initial"] = max(
+                charge.seconds / gate.initial_seconds, charge.held_bytes / gate.initial_held_bytes
+            )
+        cause = next((name for name, ratio in ratios.items() if ratio > 1.0), "")
+        return Verdict(cause, ratios)
+
+    def _longest_prefix(
+        self, state: PartitionState, head: PendingRun, gate: Gate
+    ) -> tuple[int, str]:
+        """Return how many of the head's records fit, and what refuses the next one."""
+        count = len(head.units)
+        costs = _RunCosts(self._ledger, state, head)
+        verdict = self._judge_prefix(costs, count, gate)
+        if verdict.fits:
+            return count, ""
+        low, high = 0, count
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._judge_prefix(costs, middle, gate).fits:
+                low = middle
+            else:
+                high = middle
+        if low == 0 and self._nothing_held():
+            return 1, self._judge_prefix(costs, 1, gate).cause
+        return low, self._judge_prefix(costs, low + 1, gate).cause
+
+    def _nothing_held(self) -> bool:
+        totals = self._ledger.totals
+        return not (
+            totals[PieceState.WAITING][RECORDS]
+            or totals[PieceState.INSIDE][RECORDS]
+            or totals[PieceState.UNACKNOWLEDGED][RECORDS]
+        )
+
+    def _judge_prefix(self, costs: _RunCosts, count: int, gate: Gate) -> Verdict:
+        return self.judge(
+            gate,
+            costs.load(count),
+            heaviest_bytes=costs.heaviest_bytes(count),
+            heaviest_seconds=costs.heaviest_free_seconds(count),
+            longest_chain_seconds=costs.longest_chain_seconds(count),
+        )
+
+    # -- from pending to charged -------------------------------------------------------------
+
+    def _take(self, state: PartitionState, head: PendingRun, count: int) -> Run:
+        """Admit the first ``count`` records of a partition's oldest pending run."""
+        ledger = self._ledger
+        ledger.pending_bytes -= self._pending_cost(head.load)
+        state.pending.popleft()
+        taken = head
+        if count < len(head.units):
+            taken = _part(head, 0, count)
+            rest = _part(head, count, len(head.units))
+            rest.refused_since = head.refused_since
+            state.pending.appendleft(rest)
+            ledger.pending_bytes += self._pending_cost(rest.load)
+        run = Run(state, head.sequence, records=count)
+        state.runs.append(run)
+        for piece in self._pieces(state, taken, run):
+            run.unfinished.add(piece)
+            piece.chain.pieces.append(piece)
+            if piece.chain.retry_at is not None:
+                piece.state = PieceState.RETRYING
+            ledger.charge(piece)
+        return run
+
+    def _pieces(self, state: PartitionState, taken: PendingRun, run: Run) -> list[Piece]:
+        columns = taken.fetched.columns
+        shards = taken.shards
+        first = int(shards[0])
+        if len(shards) == 1 or bool((shards == first).all()):
+            chain = self.chain(state, first)
+            offset = int(columns.offsets[0])
+            return [Piece(run, chain, columns, taken.units, taken.classes, taken.load, offset)]
+        order = np.argsort(shards, kind="stable")
+        sorted_shards = shards[order]
+        edges = np.flatnonzero(np.diff(sorted_shards)) + 1
+        starts = [0, *edges.tolist()]
+        stops = [*edges.tolist(), len(order)]
+        ordered = columns.take(order)
+        units = taken.units[order]
+        classes = taken.classes[order]
+        group = np.zeros(len(order), dtype=np.int64)
+        group[edges] = 1
+        rows = load_rows(
+            np.cumsum(group), len(starts), ordered.vertices, ordered.payload_bytes, units, classes
+        )
+        pieces = []
+        for number, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+            pieces.append(
+                Piece(
+                    run,
+                    self.chain(state, int(sorted_shards[start])),
+                    ordered.part(start, stop),
+                    units[start:stop],
+                    classes[start:stop],
+                    rows[number],
+                    int(ordered.offsets[start]),
+                )
+            )
+        return pieces
+
+    def chain(self, state: PartitionState, shard: int) -> Chain:
+        """Return a partition's chain, created when it is first used."""
+        chain = state.chains.get(shard)
+        if chain is None:
+            slot = -1 if shard == FREE_SHARD else self._ledger.chains.open()
+            chain = state.chains[shard] = Chain(state, shard, slot)
+        return chain
+
+    def close_chain(self, chain: Chain) -> None:
+        """Forget a chain that holds nothing."""
+        if chain.pieces or chain.inside or chain.retry_at is not None:
+            return
+        if chain.partition.chains.get(chain.shard) is chain:
+            del chain.partition.chains[chain.shard]
+        if chain.ordered:
+            self._ledger.chains.close(chain.slot)
+            chain.slot = -1
+
+
+def _holds_too_much(chain: Chain, ledger: Ledger) -> bool:
+    records = sum(len(piece) for piece in chain.pieces)
+    if records > RETRYING_RECORDS:
+        return True
+    held = sum(ledger.model.held_bytes(piece.load) for piece in chain.pieces)
+    return held > RETRYING_SHARE * ledger.available_bytes
+
+
+class _RunCosts:
+    """Costs of every prefix of one pending run, computed when they are first asked for."""
+
+    def __init__(self, ledger: Ledger, state: PartitionState, head: PendingRun) -> None:
+        self._ledger = ledger
+        self._head = head
+        self._seconds = ledger.model.seconds_of_records(head.units, head.classes)
+        self._bytes = ledger.model.working_bytes_of_records(head.units, head.classes)
+        self._free = head.shards == FREE_SHARD
+        shards = head.shards[~self._free] if self._free.any() else head.shards
+        self._shard_count = int(shards.max()) + 1 if len(shards) else 0
+        self._base = np.zeros(self._shard_count)
+        for shard, chain in state.chains.items():
+            if chain.ordered and shard < self._shard_count:
+                self._base[shard] = ledger.chains.seconds[chain.slot]
+        self._others = ledger.chains.longest_seconds()
+
+    def load(self, count: int) -> Load:
+        head = self._head
+        if count == len(head.units):
+            return head.load
+        columns = head.fetched.columns
+        return count_load(
+            columns.vertices[:count],
+            columns.payload_bytes[:count],
+            head.units[:count],
+            head.classes[:count],
+        )
+
+    def heaviest_bytes(self, count: int) -> float:
+        return float(self._bytes[:count].max())
+
+    def heaviest_free_seconds(self, count: int) -> float:
+        free = self._free[:count]
+        return float(self._seconds[:count][free].max()) if free.any() else 0.0
+
+    def longest_chain_seconds(self, count: int) -> float:
+        if not self._shard_count:
+            return self._others
+        shards: NDArray[np.int64] = self._head.shards[:count]
+        seconds = self._seconds[:count]
+        if self._free.any():
+            ordered = ~self._free[:count]
+            shards, seconds = shards[ordered], seconds[ordered]
+        added = np.bincount(shards, weights=seconds, minlength=self._shard_count)
+        touched = np.where(added > 0, self._base + added, 0.0)
+        return max(self._others, float(touched.max()))
+
+
+def _part(run: PendingRun, start: int, stop: int) -> PendingRun:
+    """Return a part of a pending run, counted anew."""
+    fetched = run.fetched
+    columns = fetched.columns.part(start, stop)
+    units, classes = run.units[start:stop], run.classes[start:stop]
+    hashes = None if fetched.key_hashes is None else fetched.key_hashes[start:stop]
+    nulls = None if fetched.null_keys is None else fetched.null_keys[start:stop]
+    return PendingRun(
+        FetchedRun(fetched.partition, columns, hashes, nulls),
+        run.sequence,
+        units,
+        classes,
+        run.shards[start:stop],
+        count_load(columns.vertices, columns.payload_bytes, units, classes),
+    )

@@ -1,0 +1,376 @@
+"""The ledger: integer counts of everything in flight, and its value in both inequalities.
+
+Owns the sums by state, the chain table, the heaviest records that wait and what the processes
+hold. It charges and releases; it decides nothing. A release subtracts exactly the row that was
+charged, so every sum is exactly zero when all is settled, and a new cost model values everything
+held anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from consumer.core.work import HEAVY_CLASS_FROM, Piece, PieceState
+from sizing.bounds import (
+    drain_bound_seconds,
+    effective_processes,
+    predicted_drain_seconds,
+    room_for_work_bytes,
+)
+from sizing.classes import CLASS_COUNT
+from sizing.load import CLASS_RECORDS, LOAD_WIDTH, PAYLOAD_BYTES, RECORDS, VERTICES, Load
+from sizing.model import CostModel, largest_units_of_class, prior_model
+
+_STATES = 4
+
+
+class ChainTable:
+    """Loads of the ordered chains, in rows, so that the longest is one vector operation."""
+
+    def __init__(self) -> None:
+        self.loads = np.zeros((64, LOAD_WIDTH), dtype=np.int64)
+        self.seconds = np.zeros(64)
+        self._free = list(range(63, -1, -1))
+
+    def open(self) -> int:
+        """Return a free row."""
+        if not self._free:
+            size = len(self.loads)
+            self.loads = np.concatenate([self.loads, np.zeros_like(self.loads)])
+            self.seconds = np.concatenate([self.seconds, np.zeros_like(self.seconds)])
+            self._free = list(range(2 * size - 1, size - 1, -1))
+        return self._free.pop()
+
+    def close(self, slot: int) -> None:
+        """Give a row back; its sums must be zero."""
+        self.loads[slot] = 0
+        self.seconds[slot] = 0.0
+        self._free.append(slot)
+
+    def add(self, slot: int, load: Load, model: CostModel) -> None:
+        """Add a load to a chain."""
+        self.loads[slot] += load
+        self.seconds[slot] = model.seconds(self.loads[slot])
+
+    def remove(self, slot: int, load: Load, model: CostModel) -> None:
+        """Take a load from a chain."""
+        self.loads[slot] -= load
+        self.seconds[slot] = model.seconds(self.loads[slot])
+
+    def revalue(self, model: CostModel) -> None:
+        """Value every chain with a new model."""
+        self.seconds = model.seconds_of_rows(self.loads)
+
+    def longest_seconds(self) -> float:
+        """Seconds of the longest chain."""
+        return float(self.seconds.max())
+
+
+class HeaviestWaiting:
+    """Largest size of each class among what waits: exact for heavy classes, an edge for light.
+
+    The heaps hold tokens, not pieces, so that a payload is freed when its piece is settled.
+    """
+
+    def __init__(self) -> None:
+        self._heaps: list[list[tuple[int, int, list[bool]]]] = [[] for _ in range(CLASS_COUNT)]
+        self._sizes_allowed = [64] * CLASS_COUNT
+        self._counter = 0
+
+    def add(self, piece: Piece) -> None:
+        """Register a waiting piece."""
+        largest = piece.heaviest_units_by_class()
+        if not largest:
+            return
+        token = piece.waiting_token = [True]
+        for size_class, units in largest.items():
+            self._counter += 1
+            heap = self._heaps[size_class]
+            heapq.heappush(heap, (-units, self._counter, token))
+            if len(heap) > self._sizes_allowed[size_class]:
+                alive = [entry for entry in heap if entry[2][0]]
+                heapq.heapify(alive)
+                self._heaps[size_class] = alive
+                self._sizes_allowed[size_class] = 64 + 2 * len(alive)
+
+    @staticmethod
+    def remove(piece: Piece) -> None:
+        """Forget a piece that waits no longer."""
+        if piece.waiting_token is not None:
+            piece.waiting_token[0] = False
+            piece.waiting_token = None
+
+    def units(self, size_class: int) -> int:
+        """Largest size of a heavy class; 0 for none."""
+        heap = self._heaps[size_class]
+        while heap and not heap[0][2][0]:
+            heapq.heappop(heap)
+        return -heap[0][0] if heap else 0
+
+    def heaviest(self, waiting: Load, model: CostModel) -> tuple[float, float]:
+        """Working bytes and seconds of the heaviest record that waits."""
+        most_bytes = most_seconds = 0.0
+        for size_class in np.flatnonzero(waiting[CLASS_RECORDS]).tolist():
+            if size_class < HEAVY_CLASS_FROM:
+                units = largest_units_of_class(size_class)
+            else:
+                units = self.units(size_class)
+            most_bytes = max(most_bytes, units * float(model.working_bytes_per_unit[size_class]))
+            most_seconds = max(most_seconds, units * float(model.seconds_per_unit[size_class]))
+        return most_bytes, most_seconds
+
+
+@dataclass(slots=True, eq=False)
+class InsideChunk:
+    """A chunk in a handler process."""
+
+    chunk_id: int
+    pieces: list[Piece]
+    load: Load
+    predicted_seconds: float
+    predicted_bytes: float
+    submitted_at: float
+    #: when the process began it (the one before it ended)
+    started_at: float
+    heavy: bool
+    #: predicted when it was submitted, for the ratios of observed to predicted
+    sample_bytes: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class ProcessSlots:
+    """One handler process as the core sees it."""
+
+    number: int
+    ready: bool = False
+    chunks: list[InsideChunk] = field(default_factory=list)
+    baseline_bytes: int = 0
+    resident_bytes: int = 0
+    #: why it is being killed; empty when it is not
+    killing: str = ""
+    deaths_in_row: int = 0
+    start_at: float | None = 0.0
+
+    @property
+    def keeps_bytes(self) -> float:
+        """What the process keeps over its baseline, whether it works or not."""
+        return float(max(0, self.resident_bytes - self.baseline_bytes))
+
+    def inside_bytes(self) -> float:
+        """Charge of the process: the larger of what it keeps and of its larger chunk."""
+        return max(self.keeps_bytes, max((c.predicted_bytes for c in self.chunks), default=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What is in flight, valued in both inequalities."""
+
+    messages: int
+    vertices: int
+    held_bytes: float
+    inside_bytes: float
+    room_bytes: float
+    seconds: float
+    longest_chain_seconds: float
+    effective_processes: float
+    drain_bound_seconds: float
+    predicted_drain_seconds: float
+
+    @property
+    def used_bytes(self) -> float:
+        """Left side of the memory inequality."""
+        return self.held_bytes + self.inside_bytes
+
+
+class Ledger:
+    """Sums of everything in flight.
+
+    Parameters
+    ----------
+    processes : int
+        Handler processes.
+    chunk_seconds : float
+        Predicted work of one chunk.
+    """
+
+    def __init__(self, processes: int, chunk_seconds: float) -> None:
+        self.totals = np.zeros((_STATES, LOAD_WIDTH), dtype=np.int64)
+        self.chains = ChainTable()
+        self.heaviest_waiting = HeaviestWaiting()
+        self.processes = [ProcessSlots(number) for number in range(processes)]
+        self.model = prior_model()
+        self.available_bytes = 0
+        #: raw bytes fetched and not admitted
+        self.pending_bytes = 0
+        #: outputs and dead letters beside their input, not acknowledged
+        self.delivery_bytes = 0
+        self._chunk_seconds = chunk_seconds
+
+    # -- charging ---------------------------------------------------------------------------
+
+    def charge(self, piece: Piece) -> None:
+        """Count a piece in its state; waiting and inside pieces count for their chain."""
+        self.totals[piece.state] += piece.load
+        if piece.chain.ordered and piece.state <= PieceState.INSIDE:
+            self.chains.add(piece.chain.slot, piece.load, self.model)
+        if piece.state is PieceState.WAITING:
+            self.heaviest_waiting.add(piece)
+
+    def release(self, piece: Piece) -> None:
+        """Take a piece out of the sums; it is settled or about to be split."""
+        self.totals[piece.state] -= piece.load
+        if piece.chain.ordered and piece.state <= PieceState.INSIDE:
+            self.chains.remove(piece.chain.slot, piece.load, self.model)
+        self.heaviest_waiting.remove(piece)
+        piece.state = PieceState.SETTLED
+
+    def move(self, piece: Piece, state: PieceState) -> None:
+        """Move a piece from one state to another."""
+        if piece.state is PieceState.WAITING and state is PieceState.INSIDE:
+            self.totals[PieceState.WAITING] -= piece.load
+            self.totals[PieceState.INSIDE] += piece.load
+            self.heaviest_waiting.remove(piece)
+            piece.state = state
+            return
+        self.release(piece)
+        piece.state = state
+        self.charge(piece)
+
+    def use_model(self, model: CostModel) -> None:
+        """Value everything with new rates."""
+        self.model = model
+        self.chains.revalue(model)
+        for process in self.processes:
+            for chunk in process.chunks:
+                chunk.predicted_bytes = model.working_bytes(chunk.load)
+
+    # -- sums -------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> Load:
+        """Counts of everything charged and not released."""
+        total: Load = self.totals.sum(axis=0)
+        return total
+
+    @property
+    def waiting(self) -> Load:
+        """Counts of what waits for a process."""
+        row: Load = self.totals[PieceState.WAITING]
+        return row
+
+    @property
+    def inside(self) -> Load:
+        """Counts of what is in handler processes."""
+        row: Load = self.totals[PieceState.INSIDE]
+        return row
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing at all is in flight."""
+        return not self.totals[:, RECORDS].any()
+
+    @property
+    def idle_processes(self) -> bool:
+        """Whether nothing is inside any process."""
+        return not any(process.chunks for process in self.processes)
+
+    def inside_bytes(self) -> float:
+        """Charge of all processes."""
+        return sum(process.inside_bytes() for process in self.processes)
+
+    def held_bytes(self, extra: Load | None = None) -> float:
+        """Raw bytes of all in flight, of what is fetched and of what is not acknowledged."""
+        load = self.in_flight if extra is None else self.in_flight + extra
+        return self.model.held_bytes(load) + self.pending_bytes + self.delivery_bytes
+
+    def value(
+        self,
+        extra: Load | None = None,
+        *,
+        extra_held_released: float = 0.0,
+        extra_heaviest_bytes: float = 0.0,
+        extra_heaviest_seconds: float = 0.0,
+        longest_chain_seconds: float | None = None,
+    ) -> Charge:
+        """Value what is in flight, with ``extra`` waiting records beside it if given.
+
+        Parameters
+        ----------
+        extra : Load, optional
+            Records that would be admitted.
+        extra_held_released : float
+            Bytes that admitting them takes from the pending ones.
+        extra_heaviest_bytes, extra_heaviest_seconds : float
+            Working bytes and seconds of the heaviest of them.
+        longest_chain_seconds : float, optional
+            Longest chain with them; by default that of the chain table.
+        """
+        model = self.model
+        waiting = self.waiting if extra is None else self.waiting + extra
+        working = waiting + self.inside
+        all_held = self.totals.sum(axis=0)
+        if extra is not None:
+            all_held = all_held + extra
+        held = (
+            model.held_bytes(all_held)
+            + self.pending_bytes
+            - extra_held_released
+            + self.delivery_bytes
+        )
+        inside = self.inside_bytes()
+        heaviest_bytes, heaviest_seconds = self.heaviest_waiting.heaviest(self.waiting, model)
+        heaviest_bytes = max(heaviest_bytes, extra_heaviest_bytes)
+        processes = len(self.processes)
+        room = room_for_work_bytes(inside, heaviest_bytes, processes, self.available_bytes)
+        seconds = model.seconds(working)
+        longest = (
+            self.chains.longest_seconds()
+            if longest_chain_seconds is None
+            else longest_chain_seconds
+        )
+        longest = max(longest, heaviest_seconds, extra_heaviest_seconds)
+        effective = effective_processes(
+            min(room, self.available_bytes) or room,
+            model.mean_working_bytes(working),
+            processes,
+        )
+        messages = int(working[RECORDS])
+        return Charge(
+            messages=messages,
+            vertices=int(all_held[VERTICES]),
+            held_bytes=held,
+            inside_bytes=inside,
+            room_bytes=room,
+            seconds=seconds,
+            longest_chain_seconds=longest,
+            effective_processes=effective,
+            drain_bound_seconds=drain_bound_seconds(
+                messages,
+                seconds,
+                longest,
+                parent_seconds_per_message=model.parent_seconds_per_message,
+                effective=effective,
+                chunk_seconds=self._chunk_seconds,
+            ),
+            predicted_drain_seconds=predicted_drain_seconds(
+                messages,
+                seconds,
+                longest,
+                parent_seconds_per_message=model.parent_seconds_per_message,
+                effective=effective,
+            ),
+        )
+
+    def counts(self) -> dict[str, tuple[int, int, int]]:
+        """Return records, vertices and payload bytes by state, for checks and people."""
+        return {
+            state.name.lower(): (
+                int(self.totals[state][RECORDS]),
+                int(self.totals[state][VERTICES]),
+                int(self.totals[state][PAYLOAD_BYTES]),
+            )
+            for state in list(PieceState)[:_STATES]
+        }

@@ -1,0 +1,472 @@
+"""Settlement: what becomes of records after a handler process had them.
+
+Owns outcomes, retries, deliveries (dead letters and outputs) and what a dead process leaves
+behind. Only here is a piece settled.
+
+Rules: a record counts as done only when everything produced for it is acknowledged. A record
+that asks for a retry takes the later records of its key (or partition) in the chunk with it. A
+chain that waits for a retry releases its seconds and working bytes and keeps its held bytes. No
+record is dead-lettered on a guess: one that killed a process in company is tried alone first.
+A result of a fenced epoch frees what it held, moves no offset and produces nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from consumer.core.admission import Admission
+from consumer.core.commands import Command, Destination, Produce
+from consumer.core.config import FlowConfig, Ordering
+from consumer.core.dispatch import Dispatcher
+from consumer.core.events import ChunkOutcome, Output, RecordFault
+from consumer.core.ledger import InsideChunk, Ledger
+from consumer.core.work import Chain, PartitionState, Piece, PieceState, piece_part
+from sizing.load import VERTICES
+
+#: Python bytes of one output record beside its key and value.
+OUTPUT_OVERHEAD_BYTES = 300
+#: A delivery that the broker refused is tried again after this, doubled up to the limit.
+DELIVERY_BACKOFF_SECONDS = 0.5
+DELIVERY_BACKOFF_LIMIT_SECONDS = 30.0
+#: Deaths alone after which a record is dead-lettered.
+DEATHS_ALONE = 2
+
+REASON_KILLED = "killed-process"
+REASON_TIMED_OUT = "timed-out"
+REASON_RETRIES = "retries-exhausted"
+#: a record that goes again only because one of its key before it does
+FOLLOWS = "follows-a-retry"
+
+
+@dataclass(slots=True, eq=False)
+class _Delivery:
+    piece: Piece
+    command: Produce
+    held_bytes: int
+    attempts: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Sorted:
+    """Indices of one piece by what becomes of them."""
+
+    failed: dict[int, RecordFault] = field(default_factory=dict)
+    retry: dict[int, RecordFault] = field(default_factory=dict)
+    skipped: set[int] = field(default_factory=set)
+    outputs: dict[int, list[Output]] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> bool:
+        return not (self.failed or self.retry or self.outputs)
+
+
+class Settlement:
+    """Ends of records."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        admission: Admission,
+        dispatcher: Dispatcher,
+        config: FlowConfig,
+    ) -> None:
+        self._ledger = ledger
+        self._admission = admission
+        self._dispatcher = dispatcher
+        self._config = config
+        self._retries: list[tuple[float, int, Chain]] = []
+        self._deliveries: dict[int, _Delivery] = {}
+        self._resend: list[tuple[float, int]] = []
+        self._counter = 0
+        self.outcomes: Counter[str] = Counter()
+        self.dead_letters: Counter[str] = Counter()
+        self.vertices_total = 0
+        self.last_finished_at = 0.0
+
+    # -- results -----------------------------------------------------------------------------
+
+    def finish(self, chunk: InsideChunk, outcome: ChunkOutcome, now: float) -> list[Command]:
+        """Settle a chunk by its outcome."""
+        self.last_finished_at = now
+        commands: list[Command] = []
+        if not (outcome.failed or outcome.retry or outcome.skipped or outcome.outputs):
+            for piece in chunk.pieces:
+                self._leave_process(piece)
+                self.outcomes["done"] += len(piece)
+                self._settle(piece)
+        else:
+            # Backwards, since what goes again is put at the head of its chain.
+            pairs = list(zip(chunk.pieces, self._sort(chunk, outcome), strict=True))
+            for piece, ends in reversed(pairs):
+                self._leave_process(piece)
+                commands = self._settle_by(piece, ends, now) + commands
+        self._reopen(chunk.pieces)
+        return commands
+
+    def _sort(self, chunk: InsideChunk, outcome: ChunkOutcome) -> list[_Sorted]:
+        starts = np.cumsum([0] + [len(piece) for piece in chunk.pieces])
+        ends = [_Sorted() for _ in chunk.pieces]
+
+        def place(index: int) -> tuple[int, int]:
+            number = int(np.searchsorted(starts, index, side="right")) - 1
+            return number, index - int(starts[number])
+
+        for fault in outcome.retry:
+            number, local = place(fault.index)
+            ends[number].retry[local] = fault
+        for fault in outcome.failed:
+            number, local = place(fault.index)
+            ends[number].failed[local] = fault
+        for index in outcome.skipped:
+            number, local = place(index)
+            ends[number].skipped.add(local)
+        for output in outcome.outputs:
+            number, local = place(output.index)
+            ends[number].outputs.setdefault(local, []).append(output)
+        if outcome.retry:
+            self._add_followers(chunk.pieces, ends)
+        return ends
+
+    def _add_followers(self, pieces: list[Piece], ends: list[_Sorted]) -> None:
+        """Later records of a retried record's key go again after it."""
+        by_chain: dict[int, list[int]] = defaultdict(list)
+        for number, piece in enumerate(pieces):
+            if piece.chain.ordered:
+                by_chain[id(piece.chain)].append(number)
+        for numbers in by_chain.values():
+            if not any(ends[number].retry for number in numbers):
+                continue
+            retried: set[bytes | None] = set()
+            whole = self._config.ordering is Ordering.PARTITION
+            seen = False
+            for number in numbers:
+                piece, end = pieces[number], ends[number]
+                keys = piece.columns.keys
+                for local in range(len(piece)):
+                    key = None if keys is None else keys[local]
+                    if local in end.retry:
+                        seen = True
+                        retried.add(key)
+                    elif (whole and seen) or key in retried:
+                        end.retry[local] = RecordFault(local, FOLLOWS)
+        for end in ends:
+            for local in end.retry:
+                end.failed.pop(local, None)
+                end.skipped.discard(local)
+                end.outputs.pop(local, None)
+
+    def _settle_by(self, piece: Piece, ends: _Sorted, now: float) -> list[Command]:
+        if piece.run.partition.fenced or ends.plain:
+            self.outcomes["skipped"] += len(ends.skipped)
+            self.outcomes["done"] += len(piece) - len(ends.skipped)
+            self._settle(piece)
+            return []
+        count = len(piece)
+        unacknowledged = sorted({*ends.failed, *ends.outputs})
+        again = sorted(ends.retry)
+        rest = np.ones(count, dtype=bool)
+        rest[unacknowledged] = False
+        rest[again] = False
+        skipped = sum(bool(rest[i]) for i in ends.skipped)
+        self.outcomes["skipped"] += skipped
+        self.outcomes["done"] += (
+            int(rest.sum()) - skipped + len(set(ends.outputs) - set(ends.failed))
+        )
+        commands: list[Command] = []
+        groups: list[Piece] = []
+        if again:
+            groups.append(self._part(piece, again, PieceState.RETRYING))
+        if unacknowledged:
+            groups.append(self._part(piece, unacknowledged, PieceState.UNACKNOWLEDGED))
+        if rest.any():
+            groups.append(self._part(piece, np.flatnonzero(rest).tolist(), PieceState.INSIDE))
+        self._replace(piece, groups)
+        for part in groups:
+            if part.state is PieceState.RETRYING:
+                faults = [ends.retry[i] for i in again]
+                commands.extend(self._retry(part, faults, now))
+            elif part.state is PieceState.UNACKNOWLEDGED:
+                for local, original in enumerate(unacknowledged):
+                    if original in ends.failed:
+                        fault = ends.failed[original]
+                        commands.append(self._dead_letter(part, local, fault))
+                    else:
+                        for output in ends.outputs[original]:
+                            commands.append(self._output(part, local, output))
+            else:
+                self._settle(part)
+        return commands
+
+    @staticmethod
+    def _part(piece: Piece, indices: list[int], state: PieceState) -> Piece:
+        part = piece_part(piece, np.array(indices, dtype=np.int64))
+        part.state = state
+        return part
+
+    def _replace(self, piece: Piece, parts: list[Piece]) -> None:
+        self._ledger.release(piece)
+        unfinished = piece.run.unfinished
+        unfinished.discard(piece)
+        for part in parts:
+            unfinished.add(part)
+            self._ledger.charge(part)
+
+    # -- retries -----------------------------------------------------------------------------
+
+    def _retry(self, part: Piece, faults: list[RecordFault], now: float) -> list[Command]:
+        """Put records that asked for it back, at the head of their chain."""
+        self.outcomes["failed"] += len(part)
+        if any(fault.reason != FOLLOWS for fault in faults):
+            part.attempts += 1
+            if part.attempts >= self._config.max_attempts:
+                return self._give_up(part, faults, now)
+        delay = self._backoff(max(1, part.attempts), part.first_offset)
+        chain = part.chain
+        if not chain.ordered:
+            chain = self._lone_chain(part)
+        chain.pieces.appendleft(part)
+        chain.retry_at = now + delay if chain.retry_at is None else max(chain.retry_at, now + delay)
+        for piece in chain.pieces:
+            if piece.state is PieceState.WAITING:
+                self._ledger.move(piece, PieceState.RETRYING)
+        self._counter += 1
+        heapq.heappush(self._retries, (chain.retry_at, self._counter, chain))
+        return []
+
+    def _give_up(self, part: Piece, faults: list[RecordFault], now: float) -> list[Command]:
+        """Dead-letter the records that failed too often; their followers go again."""
+        dead = [i for i, f in enumerate(faults) if f.reason != FOLLOWS]
+        followers = [i for i, f in enumerate(faults) if f.reason == FOLLOWS]
+        parts = [self._part(part, dead, PieceState.UNACKNOWLEDGED)]
+        if followers:
+            parts.append(self._part(part, followers, PieceState.RETRYING))
+        self._replace(part, parts)
+        if followers:
+            parts[1].attempts = 0
+            self._retry(parts[1], [faults[i] for i in followers], now)
+        return [
+            self._dead_letter(
+                parts[0],
+                local,
+                RecordFault(
+                    local,
+                    REASON_RETRIES,
+                    faults[i].error_class,
+                    faults[i].error_text or faults[i].reason,
+                ),
+            )
+            for local, i in enumerate(dead)
+        ]
+
+    def _backoff(self, attempt: int, seed: int) -> float:
+        """Exponential, with a jitter of 20 % that a replay repeats (by offset)."""
+        config = self._config
+        delay = min(
+            config.retry_backoff_seconds * 2.0 ** (attempt - 1), config.retry_backoff_limit_seconds
+        )
+        return delay * (0.9 + 0.2 * ((seed * 2654435761) % 1024) / 1024)
+
+    def _lone_chain(self, piece: Piece) -> Chain:
+        state = piece.run.partition
+        shard = state.next_lone_shard
+        state.next_lone_shard -= 1
+        chain = state.chains[shard] = Chain(state, shard, -1)
+        piece.chain = chain
+        return chain
+
+    def wake(self, now: float) -> list[Command]:
+        """Let chains whose time has come go again, and send again what was refused."""
+        while self._retries and self._retries[0][0] <= now:
+            at, _, chain = heapq.heappop(self._retries)
+            if chain.retry_at != at:
+                continue
+            chain.retry_at = None
+            for piece in chain.pieces:
+                if piece.state is PieceState.RETRYING:
+                    self._ledger.move(piece, PieceState.WAITING)
+            self._dispatcher.make_ready(chain)
+            self._admission.close_chain(chain)
+        commands: list[Command] = []
+        while self._resend and self._resend[0][0] <= now:
+            _, delivery_id = heapq.heappop(self._resend)
+            delivery = self._deliveries.get(delivery_id)
+            if delivery is not None:
+                commands.append(delivery.command)
+        return commands
+
+    @property
+    def deliveries_refused(self) -> bool:
+        """Whether the broker refuses what has to be produced: intake stops until it does not."""
+        return bool(self._resend)
+
+    @property
+    def next_retry_at(self) -> float | None:
+        """When the next chain goes again."""
+        return self._retries[0][0] if self._retries else None
+
+    # -- deliveries --------------------------------------------------------------------------
+
+    def _dead_letter(self, piece: Piece, local: int, fault: RecordFault) -> Produce:
+        self.dead_letters[fault.reason] += 1
+        columns = piece.columns
+        command = Produce(
+            delivery_id=self._next_delivery(),
+            destination=Destination.DEAD_LETTER,
+            source=piece.run.partition.partition,
+            source_offset=int(columns.offsets[local]),
+            key=None if columns.keys is None else columns.keys[local],
+            value=columns.values[local],
+            headers=columns.headers.get(local, []),
+            timestamp_ms=int(columns.timestamps_ms[local]),
+            reason=fault.reason,
+            error_class=fault.error_class,
+            error_text=fault.error_text,
+            attempts=piece.attempts + 1,
+        )
+        self._expect(piece, command, 0)
+        return command
+
+    def _output(self, piece: Piece, local: int, output: Output) -> Produce:
+        columns = piece.columns
+        command = Produce(
+            delivery_id=self._next_delivery(),
+            destination=Destination.OUTPUT,
+            source=piece.run.partition.partition,
+            source_offset=int(columns.offsets[local]),
+            key=output.key,
+            value=output.value,
+            headers=output.headers,
+            timestamp_ms=int(columns.timestamps_ms[local]),
+        )
+        held = len(output.key or b"") + len(output.value or b"") + OUTPUT_OVERHEAD_BYTES
+        self._expect(piece, command, held)
+        return command
+
+    def _next_delivery(self) -> int:
+        self._counter += 1
+        return self._counter
+
+    def _expect(self, piece: Piece, command: Produce, held_bytes: int) -> None:
+        piece.deliveries_pending += 1
+        self._ledger.delivery_bytes += held_bytes
+        self._deliveries[command.delivery_id] = _Delivery(piece, command, held_bytes)
+
+    def delivered(self, delivery_id: int, error: str | None, now: float) -> None:
+        """Count an acknowledgement; send again what was refused."""
+        delivery = self._deliveries.get(delivery_id)
+        if delivery is None:
+            return
+        piece = delivery.piece
+        if error is not None and not piece.run.partition.fenced:
+            delivery.attempts += 1
+            delay = min(
+                DELIVERY_BACKOFF_SECONDS * 2.0 ** (delivery.attempts - 1),
+                DELIVERY_BACKOFF_LIMIT_SECONDS,
+            )
+            heapq.heappush(self._resend, (now + delay, delivery_id))
+            return
+        del self._deliveries[delivery_id]
+        if delivery.command.destination is Destination.DEAD_LETTER and error is None:
+            self.outcomes["dead-lettered"] += 1
+        self._ledger.delivery_bytes -= delivery.held_bytes
+        self.last_finished_at = now
+        piece.deliveries_pending -= 1
+        if piece.deliveries_pending == 0 and piece.state is PieceState.UNACKNOWLEDGED:
+            self._settle(piece)
+
+    # -- dead processes ----------------------------------------------------------------------
+
+    def abandon(self, chunks: list[InsideChunk], why: str, cause: str, now: float) -> list[Command]:
+        """Take back what a dead process held. The first chunk is suspect, the second had not begun.
+
+        Parameters
+        ----------
+        chunks : list of InsideChunk
+            What the process held, the one it worked on first.
+        why : str
+            Why it was killed by us ("timed-out", "stop"); empty when it died by itself.
+        cause : str
+            Exit in words.
+        now : float
+            Monotonic seconds.
+        """
+        commands: list[Command] = []
+        for number, chunk in reversed(list(enumerate(chunks))):
+            suspect = number == 0 and why != "stop"
+            lone = len(chunk.pieces) == 1 and len(chunk.pieces[0]) == 1
+            for piece in reversed(chunk.pieces):
+                self._leave_process(piece)
+                if piece.run.partition.fenced:
+                    self._settle(piece)
+                    continue
+                if suspect:
+                    piece.attempts += 1
+                    reason = REASON_TIMED_OUT if why == REASON_TIMED_OUT else REASON_KILLED
+                    if lone and (
+                        why == REASON_TIMED_OUT or (piece.alone and piece.attempts >= DEATHS_ALONE)
+                    ):
+                        self.outcomes["failed"] += 1
+                        self._ledger.move(piece, PieceState.UNACKNOWLEDGED)
+                        fault = RecordFault(0, reason, "", cause)
+                        commands.append(self._dead_letter(piece, 0, fault))
+                        continue
+                    piece.alone = True
+                self._ledger.move(piece, PieceState.WAITING)
+                piece.chain.pieces.appendleft(piece)
+                if piece.chain.retry_at is not None:
+                    self._ledger.move(piece, PieceState.RETRYING)
+            self._reopen(chunk.pieces)
+        return commands
+
+    # -- ends --------------------------------------------------------------------------------
+
+    @staticmethod
+    def _leave_process(piece: Piece) -> None:
+        piece.chain.inside -= 1
+        if piece.chain.inside == 0 and piece.run.partition.fenced:
+            piece.run.partition.blocked_shards.discard(piece.chain.shard)
+
+    def _settle(self, piece: Piece) -> None:
+        """Release a piece; it is done, acknowledged or let go."""
+        self._ledger.release(piece)
+        run = piece.run
+        run.unfinished.discard(piece)
+        state = run.partition
+        if state.fenced:
+            return
+        run.settled_records += len(piece)
+        state.settled_above += len(piece)
+        self.vertices_total += int(piece.load[VERTICES])
+        state.highest_finished = max(state.highest_finished, int(piece.columns.offsets[-1]))
+
+    def drop(self, piece: Piece) -> None:
+        """Let go of a piece that was never started: the next owner reads it."""
+        self._ledger.release(piece)
+        piece.run.unfinished.discard(piece)
+        piece.run.partition.let_go(piece.first_offset)
+
+    def _reopen(self, pieces: list[Piece]) -> None:
+        """Make the chains of these pieces ready again, or close them."""
+        for chain in {id(p.chain): p.chain for p in pieces}.values():
+            if chain.pieces:
+                self._dispatcher.make_ready(chain)
+            else:
+                self._admission.close_chain(chain)
+
+    def let_go(self, state: PartitionState) -> None:
+        """Release everything of a fenced partition that is outside a process."""
+        for chain in list(state.chains.values()):
+            for piece in chain.pieces:
+                self.drop(piece)
+            chain.pieces.clear()
+            chain.retry_at = None
+            self._admission.close_chain(chain)
+        for run in state.runs:
+            for piece in list(run.unfinished):
+                if piece.state is PieceState.UNACKNOWLEDGED:
+                    self.drop(piece)
+        state.runs.clear()

@@ -1,0 +1,86 @@
+"""A window of traffic: what consecutive admitted records of each partition add up to.
+
+Owns the counts of a sample. Windows are merged in the order of time; they hold no payload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from consumer.core.columns import Partition
+from consumer.core.work import HEAVY_CLASS_FROM, Run
+from sizing.load import CLASS_RECORDS, RECORDS, Load, zero_load
+from sizing.model import CostModel, largest_units_of_class
+
+
+@dataclass(slots=True)
+class Window:
+    """Counts of consecutive records of each partition."""
+
+    #: monotonic seconds
+    started_at: float = 0.0
+    load: Load = field(default_factory=zero_load)
+    #: predicted seconds of each chain, by (partition, shard); records without order are left out
+    chain_seconds: dict[tuple[Partition, int], float] = field(default_factory=dict)
+    #: first and last offset
+    offsets: dict[Partition, tuple[int, int]] = field(default_factory=dict)
+    #: size class -> largest size (of a light class: the largest that it can have)
+    heaviest_units: dict[int, int] = field(default_factory=dict)
+    #: wall clock of the first and the last admission
+    first_wall: float = 0.0
+    last_wall: float = 0.0
+
+    @property
+    def messages(self) -> int:
+        """Records in the window."""
+        return int(self.load[RECORDS])
+
+    def add(self, run: Run, model: CostModel, now_wall: float) -> None:
+        """Add a run that was just admitted (all of its pieces are unfinished)."""
+        if not self.messages:
+            self.first_wall = now_wall
+        self.last_wall = now_wall
+        partition = run.partition.partition
+        for piece in run.unfinished:
+            self.load = self.load + piece.load
+            if piece.chain.ordered:
+                key = (partition, piece.chain.shard)
+                seconds = model.seconds(piece.load)
+                self.chain_seconds[key] = self.chain_seconds.get(key, 0.0) + seconds
+            self._note_heaviest(piece.heaviest_units_by_class())
+            light = np.flatnonzero(piece.load[CLASS_RECORDS][:HEAVY_CLASS_FROM]).tolist()
+            self._note_heaviest({c: largest_units_of_class(c) for c in light})
+        first = min(piece.first_offset for piece in run.unfinished)
+        last = max(int(piece.columns.offsets[-1]) for piece in run.unfinished)
+        known = self.offsets.get(partition)
+        self.offsets[partition] = (known[0] if known else first, last)
+
+    def add_window(self, later: Window) -> None:
+        """Add a window that follows this one."""
+        if not later.messages:
+            return
+        if not self.messages:
+            self.first_wall = later.first_wall
+            self.started_at = later.started_at
+        self.last_wall = later.last_wall
+        self.load = self.load + later.load
+        for key, seconds in later.chain_seconds.items():
+            self.chain_seconds[key] = self.chain_seconds.get(key, 0.0) + seconds
+        for partition, (first, last) in later.offsets.items():
+            known = self.offsets.get(partition)
+            self.offsets[partition] = (known[0] if known else first, last)
+        self._note_heaviest(later.heaviest_units)
+
+    def _note_heaviest(self, largest: dict[int, int]) -> None:
+        for size_class, units in largest.items():
+            if units > self.heaviest_units.get(size_class, 0):
+                self.heaviest_units[size_class] = units
+
+    def largest_chain_ratio(self, model: CostModel) -> float:
+        """Share of the window's seconds in its largest chain, in [0, 1]."""
+        total = model.seconds(self.load)
+        if not self.chain_seconds or total <= 0:
+            return 0.0
+        return min(1.0, max(self.chain_seconds.values()) / total)

@@ -1,0 +1,242 @@
+"""Pieces, chains, runs and partitions: the objects that hold what is in flight.
+
+Owns their fields and the offset rule: the committed end of a partition is the lowest unfinished
+record of its oldest run. Decides nothing about admission, dispatch or pausing.
+
+Rules: a piece is settled as a whole; what has to be treated differently is split off first.
+A chain is inside one process at a time. An epoch is one assignment of a partition; pieces of a
+fenced epoch free what they hold and move no offset.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consumer.core.columns import Columns, FetchedRun, Partition
+from sizing.classes import classes_of, sizes_units
+from sizing.load import Load, load_rows
+
+#: shard of the chain whose records have no order among themselves
+FREE_SHARD = -1
+#: classes below this one are light in any setting: their largest size stands for all of them
+HEAVY_CLASS_FROM = 4
+
+
+class PieceState(IntEnum):
+    """Where a piece is; the first four are rows of the ledger."""
+
+    WAITING = 0
+    INSIDE = 1
+    RETRYING = 2
+    UNACKNOWLEDGED = 3
+    SETTLED = 4
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """Consecutive records of one partition, admitted together."""
+
+    partition: PartitionState
+    #: order of fetching across all partitions
+    sequence: int
+    unfinished: set[Piece] = field(default_factory=set)
+    records: int = 0
+    #: records of this run that are settled
+    settled_records: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Records of one run that belong to one chain."""
+
+    run: Run
+    chain: Chain
+    columns: Columns
+    units: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    load: Load
+    first_offset: int
+    state: PieceState = PieceState.WAITING
+    #: dispatch one record at a time: one of them may have killed a process
+    alone: bool = False
+    attempts: int = 0
+    #: deliveries that must be acknowledged before the piece is settled
+    deliveries_pending: int = 0
+    #: its mark among the heaviest that wait
+    waiting_token: list[bool] | None = None
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def heaviest_units_by_class(self) -> dict[int, int]:
+        """Largest size of each heavy class in the piece."""
+        heavy = self.classes >= HEAVY_CLASS_FROM
+        if not heavy.any():
+            return {}
+        largest: dict[int, int] = {}
+        pairs = zip(self.classes[heavy].tolist(), self.units[heavy].tolist(), strict=True)
+        for size_class, units in pairs:
+            if units > largest.get(size_class, 0):
+                largest[size_class] = units
+        return largest
+
+
+@dataclass(slots=True, eq=False)
+class Chain:
+    """Records that must be handled one after another (or, free, records without any order)."""
+
+    partition: PartitionState
+    shard: int
+    #: row in the chain table; -1 for a chain without order
+    slot: int
+    #: waiting pieces in order; while the chain waits for a retry they are RETRYING
+    pieces: deque[Piece] = field(default_factory=deque)
+    #: pieces in a handler process
+    inside: int = 0
+    #: monotonic time of the next attempt; None when none is due
+    retry_at: float | None = None
+    queued: bool = False
+    #: since when dispatch passed over it for want of memory
+    passed_over_since: float | None = None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether one piece must be done before the next begins."""
+        return self.slot >= 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether dispatch may take its first piece now."""
+        return (
+            bool(self.pieces)
+            and self.retry_at is None
+            and not (self.ordered and (self.inside or self.shard in self.partition.blocked_shards))
+        )
+
+
+@dataclass(slots=True, eq=False)
+class PendingRun:
+    """A fetched run, counted and not (wholly) admitted."""
+
+    fetched: FetchedRun
+    sequence: int
+    units: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    #: shard of each record; FREE_SHARD where it has no order
+    shards: NDArray[np.int64]
+    load: Load
+    #: since when its head does not fit
+    refused_since: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class PartitionState:
+    """One epoch of one assigned partition."""
+
+    partition: Partition
+    epoch: int
+    runs: deque[Run] = field(default_factory=deque)
+    pending: deque[PendingRun] = field(default_factory=deque)
+    chains: dict[int, Chain] = field(default_factory=dict)
+    #: shards of an older epoch that are still inside a process
+    blocked_shards: set[int] = field(default_factory=set)
+    #: next offset after everything fetched; None before the first
+    position: int | None = None
+    committed: int | None = None
+    highest_finished: int = -1
+    #: records settled in runs that are not popped
+    settled_above: int = 0
+    #: lowest offset that was let go undone; None for none
+    let_go_from: int | None = None
+    fenced: bool = False
+    revoking: bool = False
+    #: why this partition alone is paused: cause -> words
+    own_pauses: dict[str, str] = field(default_factory=dict)
+    #: next number of a chain that holds one piece only (negative, below FREE_SHARD)
+    next_lone_shard: int = FREE_SHARD - 1
+
+    def committed_end(self) -> int | None:
+        """Lowest offset that is not settled: what may be committed. None: nothing was read."""
+        while self.runs and not self.runs[0].unfinished:
+            self.settled_above -= self.runs.popleft().settled_records
+        if self.runs:
+            end = min(piece.first_offset for piece in self.runs[0].unfinished)
+        elif self.pending:
+            end = int(self.pending[0].fetched.columns.offsets[0])
+        elif self.position is not None:
+            end = self.position
+        else:
+            return None
+        return end if self.let_go_from is None else min(end, self.let_go_from)
+
+    def let_go(self, offset: int) -> None:
+        """Note that a record was let go undone: nothing from it on may be committed."""
+        self.let_go_from = offset if self.let_go_from is None else min(offset, self.let_go_from)
+
+    def blocking_piece(self) -> Piece | None:
+        """Return the piece that holds the committed end back."""
+        if self.committed_end() is None or not self.runs:
+            return None
+        return min(self.runs[0].unfinished, key=lambda piece: piece.first_offset)
+
+
+def pending_run(fetched: FetchedRun, sequence: int, shard_count: int, mode: str) -> PendingRun:
+    """Count a fetched run and give each record its shard."""
+    columns = fetched.columns
+    units = sizes_units(columns.vertices, columns.payload_bytes)
+    classes = classes_of(units)
+    count = len(columns)
+    if mode == "unordered" or (mode == "key" and fetched.key_hashes is None):
+        shards = np.full(count, FREE_SHARD, dtype=np.int64)
+    elif mode == "partition" or fetched.key_hashes is None:
+        shards = np.zeros(count, dtype=np.int64)
+    else:
+        shards = fetched.key_hashes % shard_count
+        if fetched.null_keys is not None:
+            shards = np.where(fetched.null_keys, FREE_SHARD, shards)
+    load = count_load(columns.vertices, columns.payload_bytes, units, classes)
+    return PendingRun(fetched, sequence, units, classes, shards, load)
+
+
+def count_load(
+    vertices: NDArray[np.int64],
+    payload_bytes: NDArray[np.int64],
+    units: NDArray[np.int64],
+    classes: NDArray[np.int64],
+) -> Load:
+    """Count some records into one load row."""
+    group = np.zeros(len(units), dtype=np.int64)
+    row: Load = load_rows(group, 1, vertices, payload_bytes, units, classes)[0]
+    return row
+
+
+def split_piece(piece: Piece, count: int) -> tuple[Piece, Piece]:
+    """Split a piece after ``count`` records (0 < count < len); the caller re-registers both."""
+    return piece_part(piece, slice(0, count)), piece_part(piece, slice(count, len(piece)))
+
+
+def piece_part(piece: Piece, which: slice | NDArray[np.int64]) -> Piece:
+    """Return a new piece of some of a piece's records, with its attempts and chain."""
+    if isinstance(which, slice):
+        columns = piece.columns.part(which.start, which.stop)
+    else:
+        columns = piece.columns.take(which)
+    units = piece.units[which]
+    classes = piece.classes[which]
+    return Piece(
+        run=piece.run,
+        chain=piece.chain,
+        columns=columns,
+        units=units,
+        classes=classes,
+        load=count_load(columns.vertices, columns.payload_bytes, units, classes),
+        first_offset=int(columns.offsets[0]),
+        state=piece.state,
+        alone=piece.alone,
+        attempts=piece.attempts,
+    )
