@@ -1,0 +1,109 @@
+"""A Kafka that runs somewhere: its topics are made and deleted here, nothing else.
+
+Owns the admin client. Does not care who started the brokers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+_POLL_SECONDS = 0.05
+
+
+class BrokerError(Exception):
+    """The Kafka that this process starts, or was pointed to, does not do what it should."""
+
+
+class KafkaAdmin:
+    """A Kafka that is running somewhere, and the topics made on it.
+
+    Parameters
+    ----------
+    bootstrap_servers : str
+        ``host:port``, several separated by commas.
+    """
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._client: AdminClient | None = None
+
+    @property
+    def client(self) -> AdminClient:
+        """The admin client, made when it is first wanted."""
+        if self._client is None:
+            self._client = AdminClient(
+                {
+                    "bootstrap.servers": self.bootstrap_servers,
+                    # Refused connections while a node starts are expected; each would be printed.
+                    "log_level": 0,
+                    # A node that comes back is to be seen at once (the default waits up to 10 s).
+                    "reconnect.backoff.max.ms": 200,
+                }
+            )
+        return self._client
+
+    def create_topic(
+        self, name: str, partitions: int = 1, *, timeout_seconds: float = 30.0, **config: object
+    ) -> str:
+        """Make a topic and wait until each of its partitions has a leader.
+
+        Parameters
+        ----------
+        name : str
+            Name of the topic.
+        partitions : int
+            Number of partitions, >= 1.
+        timeout_seconds : float
+            Longest wait.
+        **config
+            Topic settings with underscores for dots: ``max_message_bytes=1000``.
+
+        Returns
+        -------
+        str
+            The name, for use in an expression.
+
+        Raises
+        ------
+        BrokerError
+            If the topic cannot be made or has no leaders in time.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        # Minus one: the number of replicas that the broker's settings say.
+        topic = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=-1,
+            config={key.replace("_", "."): str(value) for key, value in config.items()},
+        )
+        try:
+            self.client.create_topics([topic], operation_timeout=timeout_seconds)[name].result()
+        except KafkaException as error:
+            message = f"topic {name!r} could not be made on {self.bootstrap_servers}: {error}"
+            raise BrokerError(message) from error
+        while not self._has_leaders(name, partitions):
+            if time.monotonic() > deadline:
+                message = f"topic {name!r} has no leaders after {timeout_seconds:g} s"
+                raise BrokerError(message)
+            time.sleep(_POLL_SECONDS)
+        return name
+
+    def delete_topic(self, name: str, *, timeout_seconds: float = 30.0) -> None:
+        """Delete a topic; one that does not exist is fine."""
+        with contextlib.suppress(KafkaException):
+            self.client.delete_topics([name], operation_timeout=timeout_seconds)[name].result()
+
+    def _has_leaders(self, name: str, partitions: int) -> bool:
+        with contextlib.suppress(KafkaException):
+            found = self.client.list_topics(name, timeout=5.0).topics[name].partitions
+            return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+        return False
+
+    def _broker_count(self) -> int:
+        with contextlib.suppress(KafkaException):
+            return len(self.client.list_topics(timeout=2.0).brokers)
+        return 0
