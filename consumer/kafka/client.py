@@ -29,7 +29,7 @@ from consumer.kafka.errors import (
     Reports,
     describe,
 )
-from consumer.kafka.gather import CountVertices, HashKeys, gather
+from consumer.kafka.gather import Figures, gather
 from consumer.kafka.positions import Positions
 from consumer.kafka.properties import rebalance_is_incremental
 from consumer.kafka.restoring import Restorer
@@ -50,8 +50,8 @@ class KafkaClient:
         never ``consume``.
     clock : callable
         Monotonic seconds, stamped on events.
-    count_vertices, hash_keys : callable
-        See ``gather``.
+    figures : Figures
+        Finds vertices and key hashes of raw records.
     oauth_cb : callable, optional
         Passed to the client for OAUTHBEARER tokens.
     logger : logging.Logger, optional
@@ -65,16 +65,14 @@ class KafkaClient:
         on_event: Callable[[Event], None],
         *,
         clock: Callable[[], float],
-        count_vertices: CountVertices,
-        hash_keys: HashKeys,
+        figures: Figures,
         oauth_cb: Callable[[str], tuple[Any, ...]] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         self._topics = list(topics)
         self._on_event = on_event
         self._clock = clock
-        self._count_vertices = count_vertices
-        self._hash_keys = hash_keys
+        self._figures = figures
         self._incremental = rebalance_is_incremental(properties)
         self._positions = Positions()
         self._reports = Reports()
@@ -172,7 +170,7 @@ class KafkaClient:
             messages = []
         events: list[Event] = []
         if messages:
-            gathered = gather(messages, self._count_vertices, self._hash_keys)
+            gathered = gather(messages, self._figures)
             runs = self._positions.accept(gathered.runs)
             if runs:
                 events.append(Fetched(self._clock(), runs))

@@ -1,7 +1,7 @@
 """Turning the messages of one ``consume`` call into runs of columns.
 
 Owns the split by partition and the columns of a run. Knows nothing of the client's state, of
-what a vertex is, or of how keys are hashed (both come as functions). Messages that carry an
+what a vertex is, or of how keys are hashed (these come as functions). Messages that carry an
 error are handed back, never read as records.
 
 A Python statement per record would cost more than the rest of the parent together, so every
@@ -11,9 +11,9 @@ pass here is a ``map`` over the messages: 0.01 to 0.07 microseconds each.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import compress, pairwise
+from itertools import compress, pairwise, repeat
 from operator import is_, itemgetter, ne, not_
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
@@ -21,10 +21,14 @@ from numpy.typing import NDArray
 
 from consumer.core.columns import Columns, FetchedRun, Headers, Partition
 
-#: values -> counted vertices, shape (n,)
-CountVertices: TypeAlias = Callable[[Sequence[bytes | None]], NDArray[np.int64]]
-#: keys -> stable hashes, shape (n,)
-HashKeys: TypeAlias = Callable[[Sequence[bytes | None]], NDArray[np.int64]]
+
+class Figures(NamedTuple):
+    """How the figures of raw records are found; see ``consumer.counting``."""
+
+    #: values -> counted vertices, never too low
+    vertices: Callable[[Sequence[bytes | None]], NDArray[np.int64]]
+    #: keys -> stable hashes; those of null keys do not matter
+    key_hashes: Callable[[Sequence[bytes | None]], NDArray[np.int64]]
 
 
 class Gathered(NamedTuple):
@@ -36,7 +40,7 @@ class Gathered(NamedTuple):
     errors: tuple[Message, ...]
 
 
-def gather(messages: list[Message], count_vertices: CountVertices, hash_keys: HashKeys) -> Gathered:
+def gather(messages: list[Message], figures: Figures) -> Gathered:
     """Split messages by partition and lay each partition's records out as columns.
 
     Parameters
@@ -44,10 +48,8 @@ def gather(messages: list[Message], count_vertices: CountVertices, hash_keys: Ha
     messages : list of Message
         What ``Consumer.consume`` returned. Records of one partition may be interleaved with
         others'; those of one partition become one run.
-    count_vertices : callable
-        Counts the vertices of a list of values; never too low.
-    hash_keys : callable
-        Hashes a list of keys; null keys may get any number.
+    figures : Figures
+        Finds vertices and key hashes.
 
     Returns
     -------
@@ -67,7 +69,7 @@ def gather(messages: list[Message], count_vertices: CountVertices, hash_keys: Ha
         offsets = np.fromiter(map(Message.offset, own), np.int64, len(own))
         for start, stop in _increasing_stretches(offsets):
             stretch = own if stop - start == len(own) else own[start:stop]
-            runs.append(_run(partition, stretch, offsets[start:stop], count_vertices, hash_keys))
+            runs.append(_run(partition, stretch, offsets[start:stop], figures))
     return Gathered(tuple(runs), errors)
 
 
@@ -108,28 +110,23 @@ def _increasing_stretches(offsets: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def _run(
-    partition: Partition,
-    messages: list[Message],
-    offsets: NDArray[np.int64],
-    count_vertices: CountVertices,
-    hash_keys: HashKeys,
+    partition: Partition, messages: list[Message], offsets: NDArray[np.int64], figures: Figures
 ) -> FetchedRun:
     count = len(messages)
-    values: list[bytes | None] = list(map(Message.value, messages))
+    values = list(map(Message.value, messages))
     payload_bytes = _lengths(values)
 
-    keys: list[bytes | None] | None = list(map(Message.key, messages))
+    every_key = list(map(Message.key, messages))
+    keys: list[bytes | None] | None = None
     key_hashes: NDArray[np.int64] | None = None
     null_keys: NDArray[np.bool_] | None = None
-    assert keys is not None
-    null_count = keys.count(None)
-    if null_count == count:
-        keys = None
-    else:
+    nulls = every_key.count(None)
+    if nulls < count:
+        keys = every_key
+        key_hashes = figures.key_hashes(keys)
         payload_bytes += _lengths(keys)
-        key_hashes = hash_keys(keys)
-        if null_count:
-            null_keys = np.fromiter(map(is_, keys, (None,) * count), np.bool_, count)
+        if nulls:
+            null_keys = np.fromiter(map(is_, keys, repeat(None)), np.bool_, count)
 
     headers: dict[int, Headers] = {}
     if any(map(Message.headers, messages)):
@@ -142,18 +139,19 @@ def _run(
         keys=keys,
         offsets=offsets,
         timestamps_ms=_timestamps_ms(messages),
-        vertices=count_vertices(values),
+        vertices=figures.vertices(values),
         payload_bytes=payload_bytes,
         headers=headers,
     )
     return FetchedRun(partition, columns, key_hashes, null_keys)
 
 
-def _lengths(parts: list[bytes | None]) -> NDArray[np.int64]:
+def _lengths(parts: Sequence[bytes | None]) -> NDArray[np.int64]:
     """Return the length of each part; null counts as 0."""
-    if None in parts:
-        return np.fromiter((len(p) if p is not None else 0 for p in parts), np.int64, len(parts))
-    return np.fromiter(map(len, parts), np.int64, len(parts))  # type: ignore[arg-type]
+    try:
+        return np.fromiter(map(len, parts), np.int64, len(parts))  # type: ignore[arg-type]
+    except TypeError:  # a null among them
+        return np.fromiter((len(part or b"") for part in parts), np.int64, len(parts))
 
 
 def _timestamps_ms(messages: list[Message]) -> NDArray[np.int64]:

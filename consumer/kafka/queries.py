@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from consumer.core.columns import Partition
 from consumer.kafka.errors import Reports
