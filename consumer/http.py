@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import socket
 import socketserver
 import threading
@@ -118,6 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers one request and closes the connection."""
 
     protocol_version = "HTTP/1.1"
+    # Of a request whose version cannot be read; an answer to HTTP/0.9 would have no status.
+    default_request_version = "HTTP/1.0"
     server: _Server
     connection: socket.socket
 
@@ -306,5 +309,9 @@ def _listen(address: Address) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=64)
     except OSError as error:
-        why = error.strerror or str(error)
+        # create_server adds the address to the system's text; the resolver has a text of its own.
+        if isinstance(error, socket.gaierror) or error.errno is None:
+            why = error.strerror or str(error)
+        else:
+            why = os.strerror(error.errno)
         raise ListenError(str(address), why[:1].lower() + why[1:]) from None

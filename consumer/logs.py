@@ -204,15 +204,23 @@ class QueueWriter(logging.Handler):
             if isinstance(item, threading.Event):
                 item.set()
                 continue
-            dropped, self._dropped = self._dropped, 0
             try:
-                self._stream.write(f"{item}\n")
-                if dropped:
-                    self._stream.write(f"{dropped} log lines were dropped: stderr is not read\n")
+                self._stream.write(f"{item}\n{self._notice()}")
                 self._stream.flush()
             except (OSError, ValueError):
                 # Nobody reads any more; there is nowhere to say so.
                 continue
+
+    def _notice(self) -> str:
+        """Return a line about those that were dropped since the last one, if any were."""
+        self.acquire()
+        dropped, self._dropped = self._dropped, 0
+        self.release()
+        if not dropped:
+            return ""
+        text = "%d log lines were dropped: stderr was not read"
+        record = logging.LogRecord(__name__, logging.WARNING, "", 0, text, (dropped,), None)
+        return f"{self.format(record)}\n"
 
 
 class RepeatLimiter:

@@ -43,7 +43,14 @@ from consumer.settings_table import (
     shown,
 )
 
-__all__ = ["Reading", "Settings", "SettingsError", "load_settings", "read_settings"]
+__all__ = [
+    "Reading",
+    "Settings",
+    "SettingsError",
+    "load_settings",
+    "read_settings",
+    "settings_table_markdown",
+]
 
 _JOIN_HANDLER = "consumer.handlers:join"
 #: What the client may hold is decided later; no refusal depends on it.
@@ -156,6 +163,19 @@ def load_settings(
     return reading.settings
 
 
+def settings_table_markdown() -> str:
+    """Return the table of settings as Markdown, for the documentation."""
+    lines = [
+        "| variable | flag | default | allowed | meaning | why this default |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in SETTINGS:
+        texts = (row.default, row.allowed, row.help, row.reason)
+        cells = " | ".join(text.replace("|", "\\|").replace("<", "&lt;") for text in texts)
+        lines.append(f"| `{row.variable}` | `{row.flag}` | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
 def _merged_properties(sources: Sequence[Source], problems: list[Problem]) -> dict[str, Given]:
     merged: dict[str, Given] = {}
     for source in sources:
@@ -202,7 +222,7 @@ def _worker_refusals(properties: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     checks: tuple[Callable[[], object], ...] = (
         lambda: consumer_properties(properties, prefetch_bytes=_ANY_BYTES),
-        lambda: producer_properties(properties, queue_bytes=_ANY_BYTES),
+        lambda: producer_properties(properties),
     )
     for check in checks:
         try:
