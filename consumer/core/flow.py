@@ -144,8 +144,10 @@ class Flow:
         """Take in what happened; return what to do, in order."""
         commands = self._handlers[type(event)](event)
         self.status.observe(event.now)
-        commands.extend(self.status.say())
-        return commands
+        said = self.status.say()
+        if commands and isinstance(commands[-1], Fetch):
+            said.append(commands.pop())
+        return commands + said
 
     # -- partitions --------------------------------------------------------------------------
 

@@ -1,0 +1,376 @@
+"""The driver: one thread, one clock, and the adapters around the core.
+
+Owns the loop: results of the handler processes, records of the client and the passing of time
+become events; the core's commands are carried out in order. It decides nothing about records.
+
+Rules: this thread owns the Kafka client, and never waits on a process, a commit or the log for
+longer than a small fraction of the poll interval. Signals are numbers that it looks at. While
+partitions are given back the processes are pumped inside the client's callback, without a call
+for records.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from consumer.core.columns import Partition
+from consumer.core.commands import (
+    Close,
+    Command,
+    Commit,
+    Fetch,
+    KillProcess,
+    Pause,
+    Produce,
+    Publish,
+    Release,
+    Resume,
+    Say,
+    StartProcess,
+    Submit,
+)
+from consumer.core.events import (
+    Assigned,
+    Committed,
+    Event,
+    Fetched,
+    Lost,
+    MemorySampled,
+    ParentMeasured,
+    Revoked,
+    StopRequested,
+    Tick,
+)
+from consumer.core.flow import Flow
+from consumer.core.snapshot import Snapshot
+from consumer.kafka.client import KafkaClient
+from consumer.kafka.errors import ClientFatalError
+from consumer.kafka.queries import EndOffsets
+from consumer.logs import Log
+from consumer.processes.pool import ProcessPool
+from consumer.producer import RecordProducer
+from consumer.signals import StopSignals
+
+#: Longest wait for a result before the client is asked for records again.
+RESULT_WAIT_SECONDS = 0.005
+#: Memory, the parent's cost and the lag are looked at this often.
+HOUSEKEEPING_SECONDS = 1.0
+#: The picture for metrics and HTTP is renewed this often.
+SNAPSHOT_SECONDS = 0.25
+#: The parent's cost of a record is learnt from at least this many.
+LEAST_MESSAGES_MEASURED = 1000
+#: A dead client is made again after this; the broker may hold its old instance for 43 s.
+REBUILD_SECONDS = 2.0
+#: Drained partitions are given back even if the core says nothing for this long over its time.
+RELEASE_MARGIN_SECONDS = 2.0
+
+
+class Host(Protocol):
+    """What the driver asks of the machine."""
+
+    def sample(self, held_bytes: float) -> MemoryReading:
+        """Measure memory now; ``held_bytes`` is what the core charges the parent for."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReading:
+    """Memory of the container and of everything in it."""
+
+    limit_bytes: int
+    baseline_bytes: int
+    prefetch_bytes: int
+    used_bytes: int
+
+
+@dataclass(slots=True)
+class Adapters:
+    """Everything outside the core."""
+
+    pool: ProcessPool
+    producer: RecordProducer
+    end_offsets: EndOffsets
+    host: Host
+    make_client: Callable[[Callable[[Event], None]], KafkaClient]
+
+
+class Driver:
+    """Runs one worker until it is told to stop.
+
+    Parameters
+    ----------
+    flow : Flow
+        The core.
+    adapters : Adapters
+        Client, processes, producer, host.
+    log : Log
+        Where the worker speaks.
+    signals : StopSignals
+        Entered by the caller.
+    commit_waits : bool
+        Whether the commit of a revoke may wait for its answer.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        adapters: Adapters,
+        log: Log,
+        signals: StopSignals,
+        *,
+        commit_waits: bool,
+    ) -> None:
+        self._flow = flow
+        self._pool = adapters.pool
+        self._producer = adapters.producer
+        self._end_offsets = adapters.end_offsets
+        self._host = adapters.host
+        self._make_client = adapters.make_client
+        self._log = log
+        self._signals = signals
+        self._signals_seen = 0
+        self._commit_waits = commit_waits
+        self._client: KafkaClient | None = None
+        self._rebuild_at = 0.0
+        self._running = set(range(0))
+        self._released: set[Partition] = set()
+        self._fetch: Fetch | None = None
+        self._closed = False
+        self._last_housekeeping_at = 0.0
+        self._last_snapshot_at = 0.0
+        self._cpu_seconds = time.thread_time()
+        self._messages_measured = 0
+        self._ends: dict[Partition, int] = {}
+        self._pool_peak_ratio = 0.0
+        self._snapshot = flow.snapshot()
+        self.last_step_at = time.monotonic()
+
+    # -- for other threads ---------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Return the last picture; a whole one, from any thread."""
+        return self._snapshot
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def already_started(self, process: int) -> None:
+        """Tell that a process runs already, before the core asks for it."""
+        self._running.add(process)
+
+    def take(self, event: Event) -> None:
+        """Give one event to the core and carry out what follows."""
+        self._do(self._flow.step(event))
+
+    def run(self) -> None:
+        """Work until the core says that everything is settled."""
+        self._housekeep(time.monotonic())
+        while not self._closed:
+            self._turn()
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        self.last_step_at = now
+        self._look_at_signals(now)
+        self._pump(self._result_wait())
+        now = time.monotonic()
+        self.take(Tick(now))
+        self._poll_client(now)
+        if now - self._last_housekeeping_at >= HOUSEKEEPING_SECONDS:
+            self._housekeep(now)
+        if now - self._last_snapshot_at >= SNAPSHOT_SECONDS:
+            self._renew_snapshot(now)
+
+    def _result_wait(self) -> float:
+        return 0.0 if self._flow.ledger.empty else RESULT_WAIT_SECONDS
+
+    def _pump(self, wait_seconds: float) -> None:
+        """Take in results of processes and deliveries."""
+        for event in self._pool.poll(wait_seconds):
+            self.take(event)
+        for delivered in self._producer.poll():
+            self.take(delivered)
+
+    def _look_at_signals(self, now: float) -> None:
+        count = self._signals.count
+        if count == self._signals_seen:
+            return
+        self._signals_seen = count
+        at_once = count > 1
+        how = "leaving at once" if at_once else "draining; a second signal leaves at once"
+        self._log.say("info", f"{self._signals.last}: {how}")
+        self.take(StopRequested(now, at_once=at_once))
+
+    # -- the client ----------------------------------------------------------------------------
+
+    def _poll_client(self, now: float) -> None:
+        if self._closed:
+            return
+        if self._client is None:
+            if now < self._rebuild_at:
+                self._pump(min(0.1, self._rebuild_at - now))
+                return
+            self._client = self._make_client(self._on_callback)
+            self._client.subscribe()
+        fetch, self._fetch = self._fetch, None
+        if fetch is None:
+            return
+        try:
+            events = self._client.consume(fetch.max_records, fetch.wait_seconds)
+        except ClientFatalError as error:
+            self._rebuild(error, now)
+            return
+        self._flow.status.waiting_for_instance_id = False
+        for trouble in self._client.take_errors():
+            self._log.say("warning", f"Kafka: {trouble.text}", repeat_key=trouble.code)
+        for event in events:
+            if isinstance(event, Fetched):
+                self._messages_measured += sum(len(run.columns) for run in event.runs)
+            self.take(event)
+
+    def _rebuild(self, error: ClientFatalError, now: float) -> None:
+        """Make a new client after a fatal error; what the old one had is read again."""
+        self._log.say("warning", f"the Kafka client gave up ({error.text}); it is made again")
+        client, self._client = self._client, None
+        assigned = self._flow.partitions()
+        if assigned:
+            self.take(Lost(now, assigned))
+        if client is not None:
+            client.close()
+        self._flow.status.waiting_for_instance_id = "INSTANCE" in error.code
+        self._rebuild_at = now + REBUILD_SECONDS
+
+    def _on_callback(self, event: Event) -> None:
+        """Take an assignment or its end, inside the client's callback."""
+        if not isinstance(event, Revoked):
+            self.take(event)
+            if isinstance(event, Assigned):
+                names = ", ".join(f"{t}[{p}]" for t, p in event.partitions)
+                self._log.say("info", f"assigned: {names}")
+            return
+        self._released.clear()
+        self.take(event)
+        until = event.now + self._flow.limits.drain_deadline_seconds + RELEASE_MARGIN_SECONDS
+        while not self._closed and not set(event.partitions) <= self._released:
+            now = time.monotonic()
+            self.last_step_at = now
+            if now > until:
+                break
+            self._look_at_signals(now)
+            self._pump(RESULT_WAIT_SECONDS)
+            self.take(Tick(time.monotonic()))
+        self._fetch = None
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def _do(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Submit():
+                    self._pool.submit(command.process, command.chunk)
+                case Fetch():
+                    self._fetch = command
+                case Pause() | Resume():
+                    self._switch(command)
+                case Commit():
+                    self._commit(command)
+                case Produce():
+                    self._producer.send(command)
+                case StartProcess():
+                    if command.process in self._running:
+                        self._running.discard(command.process)
+                    else:
+                        self._pool.start(command.process)
+                case KillProcess():
+                    self._log.say("warning", f"killing process {command.process}: {command.why}")
+                    self._pool.kill(command.process)
+                case Release():
+                    self._released |= set(command.partitions)
+                case Close():
+                    self._closed = True
+                case Publish():
+                    self._log.say("info", command.report.line())
+                    for note in command.report.notes:
+                        self._log.say("info", f"sizing: {note}", repeat_key=note)
+                    self._last_snapshot_at = 0.0
+                case Say():
+                    self._log.say(command.level, command.text, command.fields)
+
+    def _switch(self, command: Pause | Resume) -> None:
+        if self._client is None:
+            return
+        if isinstance(command, Pause):
+            self._client.pause(command.partitions)
+        else:
+            self._client.resume(command.partitions)
+
+    def _commit(self, command: Commit) -> None:
+        if self._client is None:
+            self.take(Committed(time.monotonic(), command.offsets, "no client"))
+            return
+        wait = command.wait and self._commit_waits
+        answer = self._client.commit(command.offsets, wait=wait)
+        if answer is not None:
+            self.take(answer)
+
+    # -- the outside ---------------------------------------------------------------------------
+
+    def _housekeep(self, now: float) -> None:
+        self._last_housekeeping_at = now
+        reading = self._host.sample(self._flow.ledger.held_bytes())
+        self._pool_peak_ratio = reading.used_bytes / max(1, reading.limit_bytes)
+        self.take(
+            MemorySampled(
+                now,
+                reading.limit_bytes,
+                reading.baseline_bytes,
+                reading.prefetch_bytes,
+                reading.used_bytes,
+            )
+        )
+        cpu_seconds = time.thread_time()
+        if self._messages_measured >= LEAST_MESSAGES_MEASURED:
+            spent = cpu_seconds - self._cpu_seconds
+            self.take(ParentMeasured(now, self._messages_measured, spent))
+        self._cpu_seconds = cpu_seconds
+        self._messages_measured = 0
+        self._end_offsets.ask(self._flow.partitions())
+        self._ends.update(self._end_offsets.take())
+
+    def _renew_snapshot(self, now: float) -> None:
+        self._last_snapshot_at = now
+        picture = self._flow.snapshot()
+        lag = self._lag(picture)
+        self._snapshot = replace(
+            picture,
+            lag_messages=lag,
+            lag_seconds=_lag_seconds(picture, sum(lag.values())),
+            pool_peak_ratio=self._pool_peak_ratio,
+            joined=self._client is not None and self._client.joined,
+        )
+
+    def _lag(self, picture: Snapshot) -> Mapping[Partition, int]:
+        self._ends = {p: end for p, end in self._ends.items() if p in set(picture.assigned)}
+        return {
+            partition: max(0, self._ends[partition] - end)
+            for partition, end in picture.committed_end.items()
+            if partition in self._ends
+        }
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Leave the group. Can block while a broker is away: have a watchdog."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def _lag_seconds(picture: Snapshot, lag_messages: int) -> float:
+    """Estimate the seconds to work off a lag, by the mix of the last sizing."""
+    sizing = picture.sizing
+    if sizing is None or not sizing.sample.messages or sizing.vertices_per_second <= 0:
+        return 0.0
+    vertices = lag_messages * sizing.sample.vertices / sizing.sample.messages
+    return vertices / sizing.vertices_per_second

@@ -1,0 +1,74 @@
+"""The machine under the worker: memory limit, memory in use, and the pool's size.
+
+Owns what is at rest (the baseline) and what the parent has grown beyond what it is charged for.
+Reads files; decides nothing about records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from consumer.driver import MemoryReading
+from sizing.limits import memory_limit
+from sizing.memory import proportional_set_bytes, trim
+
+#: Growth of the parent that is not explained by what it holds is given back to the system first.
+TRIM_BYTES = 16 * 1024 * 1024
+
+
+class HostMemory:
+    """Memory of the container, of the parent and of the handler processes.
+
+    Parameters
+    ----------
+    limit_bytes : int or None
+        Fixed limit; None: the container's, read again at every sample.
+    pids : callable
+        The handler processes now.
+    slots_bytes, prefetch_bytes : int
+        What slots and the client's prefetch may take.
+    processes_at_rest_bytes : int
+        All handler processes with the handler open, together.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int | None,
+        pids: Callable[[], tuple[int, ...]],
+        *,
+        slots_bytes: int,
+        prefetch_bytes: int,
+        processes_at_rest_bytes: int,
+    ) -> None:
+        self._limit_bytes = limit_bytes
+        self._pids = pids
+        self._slots_bytes = slots_bytes
+        self._prefetch_bytes = prefetch_bytes
+        self._processes_at_rest_bytes = processes_at_rest_bytes
+        self._parent_at_rest_bytes = proportional_set_bytes([os.getpid()])
+
+    def sample(self, held_bytes: float) -> MemoryReading:
+        """Measure memory now.
+
+        The parent's baseline is what it had at the start, plus any growth that the records it
+        holds, the slots and the prefetch do not explain.
+        """
+        parent = proportional_set_bytes([os.getpid()])
+        explained = held_bytes + self._slots_bytes + self._prefetch_bytes
+        grown = parent - self._parent_at_rest_bytes - explained
+        if grown > TRIM_BYTES:
+            trim()
+            parent = proportional_set_bytes([os.getpid()])
+            grown = parent - self._parent_at_rest_bytes - explained
+        baseline = (
+            self._parent_at_rest_bytes
+            + max(0, int(grown))
+            + self._processes_at_rest_bytes
+            + self._slots_bytes
+        )
+        limit = self._limit_bytes
+        if limit is None:
+            limit = memory_limit().limit_bytes
+        used = parent + proportional_set_bytes(self._pids())
+        return MemoryReading(limit, baseline, self._prefetch_bytes, used)
