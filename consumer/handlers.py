@@ -55,7 +55,9 @@ class join:  # noqa: N801 - named as in the setting, consumer.handlers:join
     def matches(self, geometries: NDArray[np.object_]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return pairs of indices (geometry, polygon) that intersect, ordered by geometry."""
         geometry, polygon = self._tree.query(geometries)
-        hits = shapely.intersects(self._polygons[polygon], geometries[geometry])
+        # Absurd coordinates overflow inside GEOS; the answer stands.
+        with np.errstate(all="ignore"):
+            hits = shapely.intersects(self._polygons[polygon], geometries[geometry])
         return geometry[hits], polygon[hits]
 
     def handle(self, batch: Batch) -> Iterable[tuple[int, bytes]] | None:
@@ -85,9 +87,10 @@ def validate(batch: Batch) -> Iterable[tuple[int, bytes]] | None:
     """
     geometries = batch.geometries
     missing = shapely.is_missing(geometries)
-    valid = shapely.is_valid(geometries)
-    area = shapely.area(geometries)
-    bounds = shapely.bounds(geometries)
+    with np.errstate(all="ignore"):
+        valid = shapely.is_valid(geometries)
+        area = shapely.area(geometries)
+        bounds = shapely.bounds(geometries)
     if not _outputs_wanted():
         return None
     reasons = {
