@@ -11,10 +11,12 @@ import time
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from consumer.errors import ConsumerError
+
 _POLL_SECONDS = 0.05
 
 
-class BrokerError(Exception):
+class BrokerError(ConsumerError):
     """The Kafka that this process starts, or was pointed to, does not do what it should."""
 
 

@@ -55,7 +55,7 @@ SHARED = {
     "consumer.producer": ("consumer.kafka.errors", "consumer.kafka.topics"),
 }
 #: What connects adapters.
-CONNECTORS = ("consumer.driver", "consumer.cli", "consumer.__main__")
+CONNECTORS = ("consumer.driver", "consumer.worker", "consumer.cli", "consumer.__main__")
 #: The only places that may import a library which would otherwise leak everywhere.
 OWNERS = {
     "confluent_kafka": (
@@ -145,8 +145,8 @@ def test_adapters_do_not_know_each_other(module: str):
 @pytest.mark.parametrize(
     "module", [m for m in modules() if not is_within(m, (*ADAPTERS, *CONNECTORS))]
 )
-def test_only_driver_and_command_connect_adapters(module: str):
-    """Whatever is neither driver nor command imports one adapter at most."""
+def test_only_connectors_import_several_adapters(module: str):
+    """Whatever is neither driver, composition root nor command imports one adapter at most."""
     used = {a for a in ADAPTERS for name in imports(module) if is_within(name, (a,))}
 
     assert len(used) <= 1, sorted(used)
