@@ -54,11 +54,10 @@ def sample(annotation: Any) -> Any:
         return (list if origin is list else tuple)([sample(members[0])])
     if members:
         return sample(members[0])
-    kind: Any = annotation
-    assert dataclasses.is_dataclass(kind), f"an error carries {annotation}: not plain data"
-    hints = typing.get_type_hints(kind)
-    fields = {field.name: sample(hints[field.name]) for field in dataclasses.fields(kind)}
-    return typing.cast(Any, annotation)(**fields)
+    assert dataclasses.is_dataclass(annotation), f"an error carries {annotation}: not plain data"
+    build: Any = annotation
+    hints = typing.get_type_hints(build)
+    return build(**{f.name: sample(hints[f.name]) for f in dataclasses.fields(build)})
 
 
 def make(cls: type[Exception]) -> Exception:
