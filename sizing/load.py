@@ -31,6 +31,21 @@ def zero_load() -> Load:
     return np.zeros(LOAD_WIDTH, dtype=np.int64)
 
 
+def sum_loads(loads: list[Load]) -> Load:
+    """Return the sum of one or more loads.
+
+    Examples
+    --------
+    >>> one = zero_load() + 1
+    >>> int(sum_loads([one, one])[RECORDS])
+    2
+    """
+    if len(loads) == 1:
+        return loads[0]
+    total: Load = np.array(loads).sum(axis=0)
+    return total
+
+
 def load_rows(
     group: NDArray[np.int64],
     groups: int,

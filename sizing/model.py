@@ -90,6 +90,10 @@ class CostModel:
         """Handler seconds of each row, shape (n,)."""
         return rows @ self._seconds_row
 
+    def working_bytes_of_rows(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Working bytes of each row, shape (n,)."""
+        return rows @ self._working_row
+
     def seconds_of_records(
         self, units: NDArray[np.int64], classes: NDArray[np.int64]
     ) -> NDArray[np.float64]:

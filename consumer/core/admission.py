@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consumer.core.columns import FetchedRun, Partition
-from consumer.core.ledger import Ledger
+from consumer.core.ledger import Charge, Ledger
 from consumer.core.work import (
     FREE_SHARD,
     Chain,
@@ -27,6 +27,7 @@ from consumer.core.work import (
     PieceState,
     Run,
     count_load,
+    heaviest_units,
     pending_run,
 )
 from sizing.load import RECORDS, Load, load_rows
@@ -232,19 +233,21 @@ class Admission:
         gate: Gate,
         extra: Load | None = None,
         *,
+        charge: Charge | None = None,
         heaviest_bytes: float = 0.0,
         heaviest_seconds: float = 0.0,
         longest_chain_seconds: float | None = None,
     ) -> Verdict:
-        """Judge what is in flight, with ``extra`` admitted from the pending if given."""
+        """Judge a charge (default: what is in flight, with ``extra`` admitted from the pending)."""
         ledger = self._ledger
-        charge = ledger.value(
-            extra,
-            extra_held_released=0.0 if extra is None else float(self._pending_cost(extra)),
-            extra_heaviest_bytes=heaviest_bytes,
-            extra_heaviest_seconds=heaviest_seconds,
-            longest_chain_seconds=longest_chain_seconds,
-        )
+        if charge is None:
+            charge = ledger.value(
+                extra,
+                extra_held_released=0.0 if extra is None else float(self._pending_cost(extra)),
+                extra_heaviest_bytes=heaviest_bytes,
+                extra_heaviest_seconds=heaviest_seconds,
+                longest_chain_seconds=longest_chain_seconds,
+            )
         room = ledger.available_bytes - charge.room_bytes
         ratios: dict[str, float] = {"memory": 0.0}
         if charge.held_bytes > 0:
@@ -311,14 +314,22 @@ class Admission:
             rest.refused_since = head.refused_since
             state.pending.appendleft(rest)
             ledger.pending_bytes += self._pending_cost(rest.load)
-        run = Run(state, head.sequence, records=count)
+        heavy = heaviest_units(taken.units, taken.classes)
+        run = Run(state, head.sequence, load=taken.load, heavy_units=heavy)
         state.runs.append(run)
-        for piece in self._pieces(state, taken, run):
+        pieces = self._pieces(state, taken, run)
+        retrying = False
+        for piece in pieces:
             run.unfinished.add(piece)
             piece.chain.pieces.append(piece)
             if piece.chain.retry_at is not None:
                 piece.state = PieceState.RETRYING
-            ledger.charge(piece)
+                retrying = True
+        if retrying:
+            for piece in pieces:
+                ledger.charge(piece)
+        else:
+            ledger.charge_waiting(pieces, taken.load)
         return run
 
     def _pieces(self, state: PartitionState, taken: PendingRun, run: Run) -> list[Piece]:
@@ -328,7 +339,18 @@ class Admission:
         if len(shards) == 1 or bool((shards == first).all()):
             chain = self.chain(state, first)
             offset = int(columns.offsets[0])
-            return [Piece(run, chain, columns, taken.units, taken.classes, taken.load, offset)]
+            return [
+                Piece(
+                    run,
+                    chain,
+                    columns,
+                    taken.units,
+                    taken.classes,
+                    taken.load,
+                    offset,
+                    run.heavy_units,
+                )
+            ]
         order = np.argsort(shards, kind="stable")
         sorted_shards = shards[order]
         edges = np.flatnonzero(np.diff(sorted_shards)) + 1
@@ -342,6 +364,9 @@ class Admission:
         rows = load_rows(
             np.cumsum(group), len(starts), ordered.vertices, ordered.payload_bytes, units, classes
         )
+        model = self._ledger.model
+        seconds = model.seconds_of_rows(rows).tolist()
+        working = model.working_bytes_of_rows(rows).tolist()
         pieces = []
         for number, (start, stop) in enumerate(zip(starts, stops, strict=True)):
             pieces.append(
@@ -353,6 +378,12 @@ class Admission:
                     classes[start:stop],
                     rows[number],
                     int(ordered.offsets[start]),
+                    heaviest_units(units[start:stop], classes[start:stop])
+                    if run.heavy_units
+                    else run.heavy_units,
+                    valued_by=model,
+                    seconds=seconds[number],
+                    working_bytes=working[number],
                 )
             )
         return pieces

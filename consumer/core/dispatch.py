@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from consumer.core.commands import Chunk, ChunkPart, Submit
 from consumer.core.ledger import InsideChunk, Ledger, ProcessSlots
 from consumer.core.work import Chain, Piece, PieceState, piece_part
 from sizing.bounds import WORK_SHARE_RATIO
-from sizing.load import PAYLOAD_BYTES, Load, zero_load
+from sizing.load import PAYLOAD_BYTES, Load, sum_loads
 
 #: A chunk that memory passes over for this long reserves; for twice as long it stops the rest.
 RESERVES_AFTER_SECONDS = 1.0
@@ -41,8 +41,10 @@ class _Draft:
     seconds_left: float
     payload_left: float
     working_left: float
-    pieces: list[Piece]
-    load: Load
+    #: what memory leaves for a record that travels alone
+    memory_left: float
+    allow_heavy: bool
+    pieces: list[Piece] = field(default_factory=list)
     heavy: bool = False
     closed: bool = False
 
@@ -163,16 +165,16 @@ class Dispatcher:
         self, process: ProcessSlots, free_slots: int, now: float, *, allow_heavy: bool
     ) -> _Draft | None:
         ledger = self._ledger
-        share = WORK_SHARE_RATIO * ledger.available_bytes / len(ledger.processes)
         waiting_seconds = ledger.model.seconds(ledger.waiting)
+        memory_left = self._memory_left(process)
         draft = _Draft(
             seconds_left=min(
                 self._chunk_seconds, max(waiting_seconds / free_slots, LEAST_CHUNK_SECONDS)
             ),
             payload_left=float(self._chunk_bytes),
-            working_left=max(CHUNK_MEMORY_SHARE * share, 1.0),
-            pieces=[],
-            load=zero_load(),
+            working_left=min(self._most_working_bytes(), memory_left),
+            memory_left=memory_left,
+            allow_heavy=allow_heavy,
         )
         most_chains = max(1, -(-self._queued // free_slots))
         put_back: list[Chain] = []
@@ -181,101 +183,101 @@ class Dispatcher:
             chain = self._pop()
             if chain is None:
                 break
-            looked_at += 1
             before = len(draft.pieces)
-            if self._may_go(chain, process, draft, now, allow_heavy=allow_heavy):
-                self._take_from(chain, draft)
+            if not self._gives_way(chain, now):
+                self._take_from(chain, draft, now)
             if len(draft.pieces) > before:
                 chains += 1
                 chain.passed_over_since = None
                 if self._reserved is chain:
                     self._reserved = None
+            else:
+                looked_at += 1
             put_back.append(chain)
         for chain in put_back:
             self.make_ready(chain)
         return draft if draft.pieces else None
 
-    def _may_go(
-        self, chain: Chain, process: ProcessSlots, draft: _Draft, now: float, *, allow_heavy: bool
-    ) -> bool:
-        """Check memory and the rules of heavy records for a chain's first record."""
+    def _memory_left(self, process: ProcessSlots) -> float:
+        """Working bytes that a chunk of this process may have; no limit when none works."""
         ledger = self._ledger
-        piece = chain.pieces[0]
-        model = ledger.model
-        first_seconds = float(model.seconds_per_unit[piece.classes[0]]) * int(piece.units[0])
-        first_bytes = float(model.working_bytes_per_unit[piece.classes[0]]) * int(piece.units[0])
-        heavy = self._is_heavy(first_seconds, int(piece.columns.payload_bytes[0]), first_bytes)
+        if ledger.idle_processes:
+            return np.inf
+        others = ledger.inside_bytes() - process.inside_bytes()
+        return ledger.available_bytes - ledger.held_bytes() - others
+
+    def _most_working_bytes(self) -> float:
+        share = WORK_SHARE_RATIO * self._ledger.available_bytes / len(self._ledger.processes)
+        return max(CHUNK_MEMORY_SHARE * share, 1.0)
+
+    def _gives_way(self, chain: Chain, now: float) -> bool:
+        """Whether a chain waits for one that memory has passed over for too long."""
         reserved = self._reserved
-        if reserved is not None and (not reserved.ready or reserved.passed_over_since is None):
-            reserved = self._reserved = None
-        if reserved is not None and reserved is not chain and reserved.passed_over_since:
-            stops_all = now - reserved.passed_over_since >= 2.0 * RESERVES_AFTER_SECONDS
-            if heavy or stops_all:
-                return False
-        if heavy and (draft.pieces or not allow_heavy):
+        if reserved is None or reserved is chain:
             return False
-        if self._fits(process, max(first_bytes, model.working_bytes(draft.load) + first_bytes)):
+        if not reserved.ready or reserved.passed_over_since is None:
+            self._reserved = None
+            return False
+        if now - reserved.passed_over_since >= 2.0 * RESERVES_AFTER_SECONDS:
             return True
+        return self._first_record(chain.pieces[0])[1]
+
+    def _first_record(self, piece: Piece) -> tuple[float, bool]:
+        """Return the working bytes of a piece's first record, and whether it is heavy."""
+        model = self._ledger.model
+        size_class, units = int(piece.classes[0]), int(piece.units[0])
+        working = float(model.working_bytes_per_unit[size_class]) * units
+        heavy = (
+            float(model.seconds_per_unit[size_class]) * units > self._chunk_seconds
+            or int(piece.columns.payload_bytes[0]) > self._chunk_bytes
+            or working > self._most_working_bytes()
+        )
+        return working, heavy
+
+    def _pass_over(self, chain: Chain, now: float) -> None:
         if chain.passed_over_since is None:
             chain.passed_over_since = now
         elif now - chain.passed_over_since >= RESERVES_AFTER_SECONDS and self._reserved is None:
             self._reserved = chain
-        return False
 
-    def _fits(self, process: ProcessSlots, working_bytes: float) -> bool:
-        ledger = self._ledger
-        if ledger.idle_processes:
-            return True
-        inside = ledger.inside_bytes()
-        after = inside - process.inside_bytes() + max(process.inside_bytes(), working_bytes)
-        return ledger.held_bytes() + after <= ledger.available_bytes
-
-    def _is_heavy(self, seconds: float, payload_bytes: int, working_bytes: float) -> bool:
-        ledger = self._ledger
-        share = WORK_SHARE_RATIO * ledger.available_bytes / len(ledger.processes)
-        return (
-            seconds > self._chunk_seconds
-            or payload_bytes > self._chunk_bytes
-            or working_bytes > CHUNK_MEMORY_SHARE * share
-        )
-
-    def _take_from(self, chain: Chain, draft: _Draft) -> None:
+    def _take_from(self, chain: Chain, draft: _Draft, now: float) -> None:
         """Move pieces of a chain into the draft, up to what fits or to its first heavy record."""
         model = self._ledger.model
-        while chain.pieces and not draft.closed:
+        while chain.pieces:
             piece = chain.pieces[0]
-            if piece.alone:
-                if draft.pieces:
-                    return
-                self._put(chain, self._cut(chain, piece, 1), draft)
-                draft.closed = True
-                return
-            seconds = model.seconds(piece.load)
-            payload = float(piece.load[PAYLOAD_BYTES])
-            working = model.working_bytes(piece.load)
+            piece.value(model)
+            payload = int(piece.load[PAYLOAD_BYTES])
             if (
-                seconds <= draft.seconds_left
-                and payload <= draft.payload_left
-                and working <= draft.working_left
+                piece.alone
+                or piece.seconds > draft.seconds_left
+                or piece.working_bytes > draft.working_left
+                or payload > draft.payload_left
             ):
-                self._put(chain, piece, draft)
-                draft.seconds_left -= seconds
-                draft.payload_left -= payload
-                draft.working_left -= working
-                continue
-            count = self._prefix(piece, draft)
-            if count == 0:
-                if draft.pieces:
-                    draft.closed = True
-                    return
-                count = 1
-                draft.heavy = self._is_heavy(
-                    float(model.seconds_per_unit[piece.classes[0]]) * int(piece.units[0]),
-                    int(piece.columns.payload_bytes[0]),
-                    float(model.working_bytes_per_unit[piece.classes[0]]) * int(piece.units[0]),
-                )
-            self._put(chain, self._cut(chain, piece, count), draft)
-            draft.closed = True
+                self._take_part(chain, piece, draft, now)
+                return
+            self._put(chain, piece, draft)
+            draft.seconds_left -= piece.seconds
+            draft.payload_left -= payload
+            draft.working_left -= piece.working_bytes
+
+    def _take_part(self, chain: Chain, piece: Piece, draft: _Draft, now: float) -> None:
+        """Take the first records of a piece that does not fit as a whole, if any."""
+        count = 0 if piece.alone else self._prefix(piece, draft)
+        if count == 0:
+            working, heavy = self._first_record(piece)
+            if draft.pieces:
+                # A heavy record waits for a chunk of its own; others may still fit into this one.
+                draft.closed = not (heavy or piece.alone)
+                return
+            if heavy and not draft.allow_heavy:
+                return
+            if working > draft.memory_left:
+                self._pass_over(chain, now)
+                return
+            draft.heavy = heavy
+            count = 1
+        self._put(chain, self._cut(chain, piece, count), draft)
+        draft.closed = True
 
     def _prefix(self, piece: Piece, draft: _Draft) -> int:
         """Return how many of a piece's records fit into the draft."""
@@ -307,23 +309,24 @@ class Dispatcher:
             ledger.charge(part)
         return parts[0]
 
-    def _put(self, chain: Chain, piece: Piece, draft: _Draft) -> None:
+    @staticmethod
+    def _put(chain: Chain, piece: Piece, draft: _Draft) -> None:
         chain.pieces.popleft()
-        self._ledger.move(piece, PieceState.INSIDE)
         chain.inside += 1
         draft.pieces.append(piece)
-        draft.load = draft.load + piece.load
 
     def _submit(self, process: ProcessSlots, draft: _Draft, now: float) -> Submit:
         ledger = self._ledger
         self._chunk_id += 1
-        sample_bytes, trace = self._wants_sample(draft.load)
+        load = sum_loads([piece.load for piece in draft.pieces])
+        ledger.enter_process(draft.pieces, load)
+        sample_bytes, trace = self._wants_sample(load)
         chunk = InsideChunk(
             chunk_id=self._chunk_id,
             pieces=draft.pieces,
-            load=draft.load,
-            predicted_seconds=ledger.model.seconds(draft.load),
-            predicted_bytes=ledger.model.working_bytes(draft.load),
+            load=load,
+            predicted_seconds=ledger.model.seconds(load),
+            predicted_bytes=ledger.model.working_bytes(load),
             submitted_at=now,
             started_at=now if not process.chunks else np.inf,
             heavy=draft.heavy,
@@ -335,7 +338,7 @@ class Dispatcher:
             Chunk(
                 chunk.chunk_id,
                 tuple(ChunkPart(p.run.partition.partition, p.columns) for p in draft.pieces),
-                draft.load,
+                load,
                 chunk.predicted_seconds,
                 int(chunk.predicted_bytes),
                 sample_bytes=sample_bytes,

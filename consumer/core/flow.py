@@ -48,7 +48,7 @@ from consumer.core.events import (
     StopRequested,
     Tick,
 )
-from consumer.core.ledger import Ledger
+from consumer.core.ledger import Charge, Ledger
 from consumer.core.measuring import Limits, Measuring
 from consumer.core.ownership import Ownership
 from consumer.core.pausing import PauseControl
@@ -407,12 +407,13 @@ class Flow:
         self._admit(now)
         commands.extend(self.dispatcher.dispatch(now))
         commands.extend(self._finish_drains(now))
-        verdict = self.admission.judge(self.gate())
-        self._reconsider_pause(verdict, now)
+        charge = self.ledger.value()
+        verdict = self.admission.judge(self.gate(), charge=charge)
+        self._reconsider_pause(verdict, charge, now)
         own = set(self.admission.held_back)
         commands.extend(self.pauses.reconcile(set(self.ownership.states), own, now))
         commands.extend(self._commit_due(now))
-        fetch = self._next_fetch(verdict)
+        fetch = self._next_fetch(verdict, charge)
         if fetch is not None and not self._closed:
             commands.append(fetch)
         return commands
@@ -432,15 +433,14 @@ class Flow:
                 return [Publish(report)]
         return []
 
-    def _reconsider_pause(self, verdict: Verdict, now: float) -> None:
+    def _reconsider_pause(self, verdict: Verdict, charge: Charge, now: float) -> None:
         if self._stopping:
             return
         refuser, ratio = self._fullest(verdict)
         if self.settlement.deliveries_refused:
             self.pauses.begin("delivery", now)
         elif refuser:
-            drain = self.ledger.value().predicted_drain_seconds
-            self.pauses.when_full(refuser, ratio, drain, now)
+            self.pauses.when_full(refuser, ratio, charge.predicted_drain_seconds, now)
         else:
             held = self.pauses.refuser
             self.pauses.when_free(verdict.ratio(held), now)
@@ -455,7 +455,7 @@ class Flow:
             return cause, min(ratio, 1.0)
         return "", ratio
 
-    def _next_fetch(self, verdict: Verdict) -> Fetch | None:
+    def _next_fetch(self, verdict: Verdict, charge: Charge) -> Fetch | None:
         """Return the next call for records; None while there is no room for a moment."""
         serve_only = Fetch(1, 0.0 if not self.ledger.empty else IDLE_WAIT_SECONDS)
         if self._stopping or self.pauses.everything:
@@ -466,7 +466,6 @@ class Flow:
             return None
         if self.ledger.empty and not self.ledger.pending_bytes:
             return serve_only
-        charge = self.ledger.value()
         room = self.ledger.available_bytes - charge.room_bytes - charge.held_bytes
         pending_room = PENDING_MEMORY_RATIO * self.ledger.available_bytes
         pending_room -= self.ledger.pending_bytes

@@ -50,15 +50,27 @@ class ChainTable:
         self.seconds[slot] = 0.0
         self._free.append(slot)
 
-    def add(self, slot: int, load: Load, model: CostModel) -> None:
-        """Add a load to a chain."""
-        self.loads[slot] += load
-        self.seconds[slot] = model.seconds(self.loads[slot])
+    def add(self, pieces: list[Piece]) -> None:
+        """Add valued pieces of ordered chains, each chain at most once."""
+        if len(pieces) == 1:
+            slot = pieces[0].chain.slot
+            self.loads[slot] += pieces[0].load
+            self.seconds[slot] += pieces[0].seconds
+        elif pieces:
+            slots = [piece.chain.slot for piece in pieces]
+            self.loads[slots] += np.array([piece.load for piece in pieces])
+            self.seconds[slots] += [piece.seconds for piece in pieces]
 
-    def remove(self, slot: int, load: Load, model: CostModel) -> None:
-        """Take a load from a chain."""
-        self.loads[slot] -= load
-        self.seconds[slot] = model.seconds(self.loads[slot])
+    def remove(self, pieces: list[Piece]) -> None:
+        """Take valued pieces from their ordered chains; a chain may come more than once."""
+        if len(pieces) == 1:
+            slot = pieces[0].chain.slot
+            self.loads[slot] -= pieces[0].load
+            self.seconds[slot] -= pieces[0].seconds
+        elif pieces:
+            slots = [piece.chain.slot for piece in pieces]
+            np.subtract.at(self.loads, slots, np.array([piece.load for piece in pieces]))
+            np.subtract.at(self.seconds, slots, [piece.seconds for piece in pieces])
 
     def revalue(self, model: CostModel) -> None:
         """Value every chain with a new model."""
@@ -82,7 +94,7 @@ class HeaviestWaiting:
 
     def add(self, piece: Piece) -> None:
         """Register a waiting piece."""
-        largest = piece.heaviest_units_by_class()
+        largest = piece.heavy_units
         if not largest:
             return
         token = piece.waiting_token = [True]
@@ -215,29 +227,51 @@ class Ledger:
         """Count a piece in its state; waiting and inside pieces count for their chain."""
         self.totals[piece.state] += piece.load
         if piece.chain.ordered and piece.state <= PieceState.INSIDE:
-            self.chains.add(piece.chain.slot, piece.load, self.model)
+            piece.value(self.model)
+            self.chains.add([piece])
         if piece.state is PieceState.WAITING:
             self.heaviest_waiting.add(piece)
+
+    def charge_waiting(self, pieces: list[Piece], load: Load) -> None:
+        """Count the pieces of one run, whose sum is ``load``; each is of another chain."""
+        self.totals[PieceState.WAITING] += load
+        for piece in pieces:
+            piece.value(self.model)
+            if piece.heavy_units:
+                self.heaviest_waiting.add(piece)
+        self.chains.add([piece for piece in pieces if piece.chain.ordered])
 
     def release(self, piece: Piece) -> None:
         """Take a piece out of the sums; it is settled or about to be split."""
         self.totals[piece.state] -= piece.load
         if piece.chain.ordered and piece.state <= PieceState.INSIDE:
-            self.chains.remove(piece.chain.slot, piece.load, self.model)
+            piece.value(self.model)
+            self.chains.remove([piece])
         self.heaviest_waiting.remove(piece)
         piece.state = PieceState.SETTLED
 
+    def release_inside(self, pieces: list[Piece], load: Load) -> None:
+        """Take all pieces of a chunk, whose sum is ``load``, out of the sums."""
+        self.totals[PieceState.INSIDE] -= load
+        ordered = [piece for piece in pieces if piece.chain.ordered]
+        for piece in pieces:
+            piece.value(self.model)
+            piece.state = PieceState.SETTLED
+        self.chains.remove(ordered)
+
     def move(self, piece: Piece, state: PieceState) -> None:
         """Move a piece from one state to another."""
-        if piece.state is PieceState.WAITING and state is PieceState.INSIDE:
-            self.totals[PieceState.WAITING] -= piece.load
-            self.totals[PieceState.INSIDE] += piece.load
-            self.heaviest_waiting.remove(piece)
-            piece.state = state
-            return
         self.release(piece)
         piece.state = state
         self.charge(piece)
+
+    def enter_process(self, pieces: list[Piece], load: Load) -> None:
+        """Move the pieces of a chunk, whose sum is ``load``, from waiting to inside."""
+        self.totals[PieceState.WAITING] -= load
+        self.totals[PieceState.INSIDE] += load
+        for piece in pieces:
+            self.heaviest_waiting.remove(piece)
+            piece.state = PieceState.INSIDE
 
     def use_model(self, model: CostModel) -> None:
         """Value everything with new rates."""

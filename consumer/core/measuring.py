@@ -82,6 +82,7 @@ class Measuring:
         self._parent_seconds = PRIOR_PARENT_SECONDS_PER_MESSAGE
         self._window = Window()
         self._recent = (Window(), Window())
+        self._published_window = Window()
         self._chunks_since_sample: Counter[int] = Counter()
         self._traced: Counter[int] = Counter()
         self._model_dirty = False
@@ -297,6 +298,9 @@ class Measuring:
         window = self._recent_window() if urgent else self._whole_window()
         if not window.messages:
             window = self._whole_window()
+        if not window.messages:
+            # Nothing was admitted since the last sizing: its own window stands.
+            window = self._published_window
         if self.report is None:
             self.seconds_rates.end_exemption()
             self.bytes_rates.end_exemption()
@@ -348,6 +352,7 @@ class Measuring:
             notes=tuple(notes),
         )
         self.report = report
+        self._published_window = window
         self.published_at = now
         self.sizings[reason] += 1
         self._urgent = ""

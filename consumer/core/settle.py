@@ -25,7 +25,7 @@ from consumer.core.dispatch import Dispatcher
 from consumer.core.events import ChunkOutcome, Output, RecordFault
 from consumer.core.ledger import InsideChunk, Ledger
 from consumer.core.work import Chain, PartitionState, Piece, PieceState, piece_part
-from sizing.load import VERTICES
+from sizing.load import RECORDS, VERTICES
 
 #: Python bytes of one output record beside its key and value.
 OUTPUT_OVERHEAD_BYTES = 300
@@ -94,10 +94,11 @@ class Settlement:
         self.last_finished_at = now
         commands: list[Command] = []
         if not (outcome.failed or outcome.retry or outcome.skipped or outcome.outputs):
+            self.outcomes["done"] += int(chunk.load[RECORDS])
+            self._ledger.release_inside(chunk.pieces, chunk.load)
             for piece in chunk.pieces:
                 self._leave_process(piece)
-                self.outcomes["done"] += len(piece)
-                self._settle(piece)
+                self._note_settled(piece)
         else:
             # Backwards, since what goes again is put at the head of its chain.
             pairs = list(zip(chunk.pieces, self._sort(chunk, outcome), strict=True))
@@ -433,6 +434,10 @@ class Settlement:
     def _settle(self, piece: Piece) -> None:
         """Release a piece; it is done, acknowledged or let go."""
         self._ledger.release(piece)
+        self._note_settled(piece)
+
+    def _note_settled(self, piece: Piece) -> None:
+        """Move the offsets of a released piece's partition."""
         run = piece.run
         run.unfinished.discard(piece)
         state = run.partition

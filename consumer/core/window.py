@@ -5,6 +5,7 @@ Owns the counts of a sample. Windows are merged in the order of time; they hold 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,15 +44,15 @@ class Window:
             self.first_wall = now_wall
         self.last_wall = now_wall
         partition = run.partition.partition
+        self.load = self.load + run.load
         for piece in run.unfinished:
-            self.load = self.load + piece.load
             if piece.chain.ordered:
+                piece.value(model)
                 key = (partition, piece.chain.shard)
-                seconds = model.seconds(piece.load)
-                self.chain_seconds[key] = self.chain_seconds.get(key, 0.0) + seconds
-            self._note_heaviest(piece.heaviest_units_by_class())
-            light = np.flatnonzero(piece.load[CLASS_RECORDS][:HEAVY_CLASS_FROM]).tolist()
-            self._note_heaviest({c: largest_units_of_class(c) for c in light})
+                self.chain_seconds[key] = self.chain_seconds.get(key, 0.0) + piece.seconds
+        self._note_heaviest(run.heavy_units)
+        light = np.flatnonzero(run.load[CLASS_RECORDS][:HEAVY_CLASS_FROM]).tolist()
+        self._note_heaviest({c: largest_units_of_class(c) for c in light})
         first = min(piece.first_offset for piece in run.unfinished)
         last = max(int(piece.columns.offsets[-1]) for piece in run.unfinished)
         known = self.offsets.get(partition)
@@ -73,7 +74,7 @@ class Window:
             self.offsets[partition] = (known[0] if known else first, last)
         self._note_heaviest(later.heaviest_units)
 
-    def _note_heaviest(self, largest: dict[int, int]) -> None:
+    def _note_heaviest(self, largest: Mapping[int, int]) -> None:
         for size_class, units in largest.items():
             if units > self.heaviest_units.get(size_class, 0):
                 self.heaviest_units[size_class] = units

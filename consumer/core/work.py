@@ -11,6 +11,7 @@ fenced epoch free what they hold and move no offset.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 
 from consumer.core.columns import Columns, FetchedRun, Partition
 from sizing.classes import classes_of, sizes_units
-from sizing.load import Load, load_rows
+from sizing.load import Load, load_rows, zero_load
+from sizing.model import CostModel
 
 #: shard of the chain whose records have no order among themselves
 FREE_SHARD = -1
@@ -45,7 +47,10 @@ class Run:
     #: order of fetching across all partitions
     sequence: int
     unfinished: set[Piece] = field(default_factory=set)
-    records: int = 0
+    #: counts of the whole run, as admitted
+    load: Load = field(default_factory=zero_load)
+    #: largest size of each heavy class in the run
+    heavy_units: Mapping[int, int] = field(default_factory=dict)
     #: records of this run that are settled
     settled_records: int = 0
 
@@ -61,7 +66,13 @@ class Piece:
     classes: NDArray[np.int64]
     load: Load
     first_offset: int
+    #: largest size of each heavy class; empty for light records
+    heavy_units: Mapping[int, int]
     state: PieceState = PieceState.WAITING
+    #: predicted cost, by the model that valued it last
+    valued_by: CostModel | None = None
+    seconds: float = 0.0
+    working_bytes: float = 0.0
     #: dispatch one record at a time: one of them may have killed a process
     alone: bool = False
     attempts: int = 0
@@ -73,17 +84,12 @@ class Piece:
     def __len__(self) -> int:
         return len(self.units)
 
-    def heaviest_units_by_class(self) -> dict[int, int]:
-        """Largest size of each heavy class in the piece."""
-        heavy = self.classes >= HEAVY_CLASS_FROM
-        if not heavy.any():
-            return {}
-        largest: dict[int, int] = {}
-        pairs = zip(self.classes[heavy].tolist(), self.units[heavy].tolist(), strict=True)
-        for size_class, units in pairs:
-            if units > largest.get(size_class, 0):
-                largest[size_class] = units
-        return largest
+    def value(self, model: CostModel) -> None:
+        """Bring ``seconds`` and ``working_bytes`` up to the model in force."""
+        if self.valued_by is not model:
+            self.seconds = model.seconds(self.load)
+            self.working_bytes = model.working_bytes(self.load)
+            self.valued_by = model
 
 
 @dataclass(slots=True, eq=False)
@@ -215,9 +221,16 @@ def count_load(
     return row
 
 
-def split_piece(piece: Piece, count: int) -> tuple[Piece, Piece]:
-    """Split a piece after ``count`` records (0 < count < len); the caller re-registers both."""
-    return piece_part(piece, slice(0, count)), piece_part(piece, slice(count, len(piece)))
+def heaviest_units(units: NDArray[np.int64], classes: NDArray[np.int64]) -> dict[int, int]:
+    """Return the largest size of each heavy class among some records."""
+    largest: dict[int, int] = {}
+    if int(classes.max()) < HEAVY_CLASS_FROM:
+        return largest
+    heavy = classes >= HEAVY_CLASS_FROM
+    for size_class, size in zip(classes[heavy].tolist(), units[heavy].tolist(), strict=True):
+        if size > largest.get(size_class, 0):
+            largest[size_class] = size
+    return largest
 
 
 def piece_part(piece: Piece, which: slice | NDArray[np.int64]) -> Piece:
@@ -236,6 +249,7 @@ def piece_part(piece: Piece, which: slice | NDArray[np.int64]) -> Piece:
         classes=classes,
         load=count_load(columns.vertices, columns.payload_bytes, units, classes),
         first_offset=int(columns.offsets[0]),
+        heavy_units=heaviest_units(units, classes) if piece.heavy_units else piece.heavy_units,
         state=piece.state,
         alone=piece.alone,
         attempts=piece.attempts,
