@@ -50,7 +50,7 @@ def geometry(kind: str, coordinates: object) -> dict[str, object]:
     return {"type": kind, "coordinates": coordinates}
 
 
-@given(st.lists(written(geometries), max_size=12))
+@given(st.lists(written(geometries), max_size=6))
 def test_geometries_are_what_shapely_reads(cases):
     """Decoded together, each geometry equals what GEOS reads from its text alone."""
     values = [text for _, text in cases]
@@ -62,7 +62,7 @@ def test_geometries_are_what_shapely_reads(cases):
     assert decoded.exact_vertices == sum(map(shapely.get_num_coordinates, decoded.geometries))
 
 
-@given(st.lists(written(features), max_size=8))
+@given(st.lists(written(features), max_size=4))
 def test_features_keep_all_but_their_geometry(cases):
     """Properties, id and foreign members are there as parsed; a null geometry is None."""
     decoded = decode([text for _, text in cases])

@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 import pytest
 import shapely
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer import handlers
@@ -94,7 +94,8 @@ def test_join_returns_nothing_that_nobody_wants(layer):
     ]
 
 
-@given(st.lists(geometries, max_size=10))
+@settings(max_examples=25)
+@given(st.lists(geometries, max_size=5))
 def test_join_finds_what_a_plain_loop_finds(documents):
     """The tree and the prepared polygons change nothing about the answer."""
     shapes = list(decode([orjson.dumps(item) for item in documents]).geometries)

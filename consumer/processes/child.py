@@ -92,7 +92,7 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 
 def _refuse(channel: socket.socket, text: str) -> int:
     with contextlib.suppress(OSError):
-        channel.sendall(wire.dump_message(wire.NotOpened(wire.cut_text(text))))
+        channel.sendall(wire.dump_message(wire.NotOpened(wire.cut_text(" ".join(text.split())))))
     return EXIT_OPEN_FAILED
 
 

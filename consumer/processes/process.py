@@ -88,7 +88,13 @@ class HandlerProcess:
             theirs.close()
         self.pid = self._popen.pid
         #: readable when the process has ended, even if something else keeps the socket open
-        self.descriptor = os.pidfd_open(self.pid)
+        try:
+            self.descriptor = os.pidfd_open(self.pid)
+        except OSError:
+            self.kill()
+            self._popen.wait()
+            self.channel.close()
+            raise
 
     def _spawn(
         self, handler: str, environment: Mapping[str, str], theirs: socket.socket
@@ -99,12 +105,14 @@ class HandlerProcess:
         # The package may have been found on a path that the child would not have.
         home = str(Path(__file__).resolve().parents[2])
         paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+        # A handler may lie in the working directory, but nothing there may hide this package.
+        paths += [home, str(Path.cwd())]
         return subprocess.Popen(
-            [sys.executable, "-m", "consumer.processes.child", *map(str, arguments)],
+            [sys.executable, "-P", "-m", "consumer.processes.child", *map(str, arguments)],
             env={
                 **ENVIRONMENT_DEFAULTS,
                 **environment,
-                "PYTHONPATH": os.pathsep.join([*paths, home]),
+                "PYTHONPATH": os.pathsep.join(paths),
             },
             stdin=subprocess.DEVNULL,
             # What a handler prints belongs to the log, not to the output of a report.

@@ -48,7 +48,28 @@ def raises_its_offset(batch, index):
     raise ValueError(text)
 
 
+def sockets():
+    """Return the descriptors of sockets: the only one is that to the parent."""
+    return [int(entry.name) for entry in Path("/proc/self/fd").iterdir() if entry.is_socket()]
+
+
+def sends_rubbish(_batch, _index):
+    """Send the parent what is no message."""
+    for descriptor in sockets():
+        os.write(descriptor, b"\xff" * 100)
+    sleeps_forever()
+
+
+def hangs_up(_batch, _index):
+    """Close the connection to the parent, and live on."""
+    for descriptor in sockets():
+        os.close(descriptor)
+    sleeps_forever()
+
+
 ACTS = {
+    "rubbish": sends_rubbish,
+    "hang-up": hangs_up,
     "": lambda _batch, _index: None,
     "raise": raises_its_offset,
     "kill": lambda _batch, _index: os.kill(os.getpid(), signal.SIGKILL),

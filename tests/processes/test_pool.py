@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -183,6 +184,39 @@ def test_what_was_finished_before_a_death_counts(tmp_path):
     assert [type(event).__name__ for event in events] == ["ChunkFinished", "ProcessDied"]
     assert isinstance(events[0], ChunkFinished)
     assert events[0].chunk_id == 1
+
+
+@pytest.mark.parametrize("do", ["rubbish", "hang-up"])
+def test_a_process_that_cannot_be_talked_to_is_ended(do):
+    """A child that sends rubbish, or closes its end, is killed, and its death reported."""
+    with running_pool("acts") as pool:
+        pool.submit(0, chunk(1, [feature(do)]))
+
+        assert died(pool).cause == "signal 9 (SIGKILL)"
+
+
+def test_no_memory_for_a_large_chunk_is_a_death():
+    """When memory for a large record cannot be had, its process ends, and the pool goes on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with running_pool("acts", 2) as pool:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, hard))
+        try:
+            pool.submit(0, chunk(1, [feature(text="x" * (4 << 20))]))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+        assert died(pool).process == 0
+        assert run(pool, chunk(2, [feature()]), process=1).exact_vertices == 1
+
+
+def test_a_module_beside_the_worker_is_found_but_hides_nothing(tmp_path, monkeypatch):
+    """A handler may lie in the working directory, even beside a package named like ours."""
+    (tmp_path / "mine.py").write_text("def handle(batch):\n    batch.fail(0, 'mine')\n")
+    (tmp_path / "consumer").mkdir()
+    (tmp_path / "consumer" / "__init__.py").write_text("raise RuntimeError('hidden')\n")
+    monkeypatch.chdir(tmp_path)
+    with running_pool("mine:handle") as pool:
+        assert faults(run(pool, chunk(1, [feature()])).failed) == [(0, "mine")]
 
 
 def test_what_a_handler_has_started_dies_with_it(tmp_path):
