@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from operator import attrgetter
 from typing import Any
 
 from consumer import counting
@@ -258,12 +259,13 @@ def _oauth_callback(name: str | None) -> Callable[[str], tuple[Any, ...]] | None
         return None
     module, _, attribute = name.partition(":")
     try:
-        found: Callable[[str], tuple[Any, ...]] = getattr(
-            importlib.import_module(module), attribute
+        found: Callable[[str], tuple[Any, ...]] = attrgetter(attribute)(
+            importlib.import_module(module)
         )
     except (ImportError, AttributeError) as error:
+        setting = "VERTEX_BUDGET_OAUTH_CB"
         allowed = f"module:name of a function that returns a token ({error})"
-        raise ConfigError("VERTEX_BUDGET_OAUTH_CB", name, allowed) from None
+        raise ConfigError(setting, name, allowed) from None
     return found
 
 

@@ -136,9 +136,12 @@ class Admission:
         if not self._with_pending:
             self.refused_by, self.refused_since, self.closed_for = "", None, None
             return admitted
-        if self.refused_by and not self._nothing_held():
-            if self.judge(gate).ratio(self.refused_by) > ADMISSION_QUANTUM_RATIO:
-                return admitted
+        if (
+            self.refused_by
+            and not self._nothing_held()
+            and self.judge(gate).ratio(self.refused_by) > ADMISSION_QUANTUM_RATIO
+        ):
+            return admitted
         self.refused_by = ""
         if self.closed_for is not None and not self.closed_for.pending:
             self.closed_for = None

@@ -139,7 +139,7 @@ class Delivered:
     delivery_id: int
     #: None when acknowledged
     error: str | None = None
-    #: the topic refuses this size: send a dead letter again without its value
+    #: its size is refused whatever is left out of it: sending it again is no use
     too_large: bool = False
 
 

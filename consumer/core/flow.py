@@ -162,7 +162,7 @@ class Flow:
 
     def _lost(self, event: Lost) -> list[Command]:
         for partition in event.partitions:
-            self.ownership.fence(partition)
+            self.ownership.lose(partition)
         self.pauses.forget(event.partitions)
         return self._advance(event.now)
 
@@ -181,7 +181,10 @@ class Flow:
             for partition in drain.partitions:
                 self.ownership.fence(partition)
             self.pauses.forget(drain.partitions)
-            commands.append(Close() if stopping else Release(drain.partitions))
+            if stopping:
+                commands.append(Close())
+            elif drain.partitions:
+                commands.append(Release(drain.partitions))
             self._closed = self._closed or stopping
         return commands
 
@@ -232,8 +235,7 @@ class Flow:
         return commands + self._advance(event.now)
 
     def _delivered(self, event: Delivered) -> list[Command]:
-        self.settlement.delivered(event.delivery_id, event.error, event.now)
-        return self._advance(event.now)
+        return self.settlement.delivered(event) + self._advance(event.now)
 
     # -- processes ---------------------------------------------------------------------------
 
@@ -251,7 +253,7 @@ class Flow:
         process.chunks = []
         process.ready = False
         process.resident_bytes = process.baseline_bytes
-        commands = self.settlement.abandon(chunks, why, event.cause, event.now)
+        commands = self.settlement.abandon(chunks, why, event.cause)
         for chunk in chunks:
             self.ownership.freed(chunk.pieces)
         process.killing = ""
@@ -419,19 +421,19 @@ class Flow:
         return commands
 
     def _size(self, now: float) -> list[Command]:
-        if self.config.mode is Mode.ENFORCE or self.config.mode is Mode.SHADOW:
-            reason = self.measuring.due(self.limits, now)
-            available = self.limits.memory_available_bytes
-            if not reason and self.measuring.sized and self._sized_for_bytes:
-                if abs(available / self._sized_for_bytes - 1.0) > LIMIT_STEP_RATIO:
-                    reason = "memory-limit"
-            if reason and self._memory_known:
-                self._sized_for_bytes = available
-                report = self.measuring.publish(
-                    reason, self.limits, now, now + self._wall_clock_offset
-                )
-                return [Publish(report)]
-        return []
+        """Publish a sizing when one is due."""
+        if not self._memory_known:
+            return []
+        reason = self.measuring.due(self.limits, now)
+        available = self.limits.memory_available_bytes
+        if not reason and self.measuring.sized:
+            moved = abs(available / max(1, self._sized_for_bytes) - 1.0) > LIMIT_STEP_RATIO
+            reason = "memory-limit" if moved else ""
+        if not reason:
+            return []
+        self._sized_for_bytes = available
+        wall = now + self._wall_clock_offset
+        return [Publish(self.measuring.publish(reason, self.limits, now, wall))]
 
     def _reconsider_pause(self, verdict: Verdict, charge: Charge, now: float) -> None:
         if self._stopping:

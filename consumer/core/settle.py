@@ -22,7 +22,7 @@ from consumer.core.admission import Admission
 from consumer.core.commands import Command, Destination, Produce
 from consumer.core.config import FlowConfig, Ordering
 from consumer.core.dispatch import Dispatcher
-from consumer.core.events import ChunkOutcome, Output, RecordFault
+from consumer.core.events import ChunkOutcome, Delivered, Output, RecordFault
 from consumer.core.ledger import InsideChunk, Ledger
 from consumer.core.work import Chain, PartitionState, Piece, PieceState, piece_part
 from sizing.load import RECORDS, VERTICES
@@ -38,6 +38,7 @@ DEATHS_ALONE = 2
 REASON_KILLED = "killed-process"
 REASON_TIMED_OUT = "timed-out"
 REASON_RETRIES = "retries-exhausted"
+REASON_OUTPUT = "output-too-large"
 #: a record that goes again only because one of its key before it does
 FOLLOWS = "follows-a-retry"
 
@@ -196,8 +197,9 @@ class Settlement:
                         fault = ends.failed[original]
                         commands.append(self._dead_letter(part, local, fault))
                     else:
-                        for output in ends.outputs[original]:
-                            commands.append(self._output(part, local, output))
+                        commands.extend(
+                            self._output(part, local, output) for output in ends.outputs[original]
+                        )
             else:
                 self._settle(part)
         return commands
@@ -356,32 +358,42 @@ class Settlement:
         self._ledger.delivery_bytes += held_bytes
         self._deliveries[command.delivery_id] = _Delivery(piece, command, held_bytes)
 
-    def delivered(self, delivery_id: int, error: str | None, now: float) -> None:
-        """Count an acknowledgement; send again what was refused."""
-        delivery = self._deliveries.get(delivery_id)
+    def delivered(self, event: Delivered) -> list[Command]:
+        """Count an acknowledgement; send again what was refused.
+
+        An output that no topic will ever take turns its input record into a dead letter.
+        """
+        delivery = self._deliveries.get(event.delivery_id)
         if delivery is None:
-            return
-        piece = delivery.piece
-        if error is not None and not piece.run.partition.fenced:
+            return []
+        piece, command = delivery.piece, delivery.command
+        output = command.destination is Destination.OUTPUT
+        refused = event.error is not None and not piece.run.partition.fenced
+        if refused and not (event.too_large and output):
             delivery.attempts += 1
             delay = min(
                 DELIVERY_BACKOFF_SECONDS * 2.0 ** (delivery.attempts - 1),
                 DELIVERY_BACKOFF_LIMIT_SECONDS,
             )
-            heapq.heappush(self._resend, (now + delay, delivery_id))
-            return
-        del self._deliveries[delivery_id]
-        if delivery.command.destination is Destination.DEAD_LETTER and error is None:
-            self.outcomes["dead-lettered"] += 1
+            heapq.heappush(self._resend, (event.now + delay, event.delivery_id))
+            return []
+        del self._deliveries[event.delivery_id]
         self._ledger.delivery_bytes -= delivery.held_bytes
-        self.last_finished_at = now
+        self.last_finished_at = event.now
         piece.deliveries_pending -= 1
+        if refused:
+            local = int(np.searchsorted(piece.columns.offsets, command.source_offset))
+            fault = RecordFault(local, REASON_OUTPUT, "", event.error or "")
+            return [self._dead_letter(piece, local, fault)]
+        if not output and event.error is None:
+            self.outcomes["dead-lettered"] += 1
         if piece.deliveries_pending == 0 and piece.state is PieceState.UNACKNOWLEDGED:
             self._settle(piece)
+        return []
 
     # -- dead processes ----------------------------------------------------------------------
 
-    def abandon(self, chunks: list[InsideChunk], why: str, cause: str, now: float) -> list[Command]:
+    def abandon(self, chunks: list[InsideChunk], why: str, cause: str) -> list[Command]:
         """Take back what a dead process held. The first chunk is suspect, the second had not begun.
 
         Parameters
@@ -392,8 +404,6 @@ class Settlement:
             Why it was killed by us ("timed-out", "stop"); empty when it died by itself.
         cause : str
             Exit in words.
-        now : float
-            Monotonic seconds.
         """
         commands: list[Command] = []
         for number, chunk in reversed(list(enumerate(chunks))):
