@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from consumer.core.columns import Partition
 from consumer.core.commands import (
@@ -134,7 +134,7 @@ class Driver:
         self._commit_waits = commit_waits
         self._client: KafkaClient | None = None
         self._rebuild_at = 0.0
-        self._running = set(range(0))
+        self._running: set[int] = set()
         self._released: set[Partition] = set()
         self._fetch: Fetch | None = None
         self._closed = False
@@ -145,6 +145,7 @@ class Driver:
         self._ends: dict[Partition, int] = {}
         self._pool_peak_ratio = 0.0
         self._snapshot = flow.snapshot()
+        self._carry_out = self._table()
         self.last_step_at = time.monotonic()
 
     # -- for other threads ---------------------------------------------------------------------
@@ -266,36 +267,45 @@ class Driver:
 
     def _do(self, commands: list[Command]) -> None:
         for command in commands:
-            match command:
-                case Submit():
-                    self._pool.submit(command.process, command.chunk)
-                case Fetch():
-                    self._fetch = command
-                case Pause() | Resume():
-                    self._switch(command)
-                case Commit():
-                    self._commit(command)
-                case Produce():
-                    self._producer.send(command)
-                case StartProcess():
-                    if command.process in self._running:
-                        self._running.discard(command.process)
-                    else:
-                        self._pool.start(command.process)
-                case KillProcess():
-                    self._log.say("warning", f"killing process {command.process}: {command.why}")
-                    self._pool.kill(command.process)
-                case Release():
-                    self._released |= set(command.partitions)
-                case Close():
-                    self._closed = True
-                case Publish():
-                    self._log.say("info", command.report.line())
-                    for note in command.report.notes:
-                        self._log.say("info", f"sizing: {note}", repeat_key=note)
-                    self._last_snapshot_at = 0.0
-                case Say():
-                    self._log.say(command.level, command.text, command.fields)
+            self._carry_out[type(command)](command)
+
+    def _table(self) -> dict[type, Callable[[Any], object]]:
+        return {
+            Submit: lambda c: self._pool.submit(c.process, c.chunk),
+            Fetch: self._note_fetch,
+            Pause: self._switch,
+            Resume: self._switch,
+            Commit: self._commit,
+            Produce: self._producer.send,
+            StartProcess: self._start_process,
+            KillProcess: self._kill_process,
+            Release: lambda c: self._released.update(c.partitions),
+            Close: self._close,
+            Publish: self._publish,
+            Say: lambda c: self._log.say(c.level, c.text, c.fields),
+        }
+
+    def _note_fetch(self, command: Fetch) -> None:
+        self._fetch = command
+
+    def _start_process(self, command: StartProcess) -> None:
+        if command.process in self._running:
+            self._running.discard(command.process)
+        else:
+            self._pool.start(command.process)
+
+    def _kill_process(self, command: KillProcess) -> None:
+        self._log.say("warning", f"killing handler process {command.process}: {command.why}")
+        self._pool.kill(command.process)
+
+    def _close(self, _: Close) -> None:
+        self._closed = True
+
+    def _publish(self, command: Publish) -> None:
+        self._log.say("info", command.report.line())
+        for note in command.report.notes:
+            self._log.say("info", f"sizing: {note}", repeat_key=note)
+        self._last_snapshot_at = 0.0
 
     def _switch(self, command: Pause | Resume) -> None:
         if self._client is None:

@@ -46,7 +46,7 @@ def sum_loads(loads: list[Load]) -> Load:
     return total
 
 
-def load_rows(
+def load_rows(  # noqa: PLR0917 -- the columns of one table, always given together
     group: NDArray[np.int64],
     groups: int,
     vertices: NDArray[np.int64],
