@@ -134,7 +134,6 @@ class Driver:
         self._commit_waits = commit_waits
         self._client: KafkaClient | None = None
         self._rebuild_at = 0.0
-        self._running: set[int] = set()
         self._released: set[Partition] = set()
         self._fetch: Fetch | None = None
         self._closed = False
@@ -155,10 +154,6 @@ class Driver:
         return self._snapshot
 
     # -- the loop ------------------------------------------------------------------------------
-
-    def already_started(self, process: int) -> None:
-        """Tell that a process runs already, before the core asks for it."""
-        self._running.add(process)
 
     def take(self, event: Event) -> None:
         """Give one event to the core and carry out what follows."""
@@ -277,7 +272,7 @@ class Driver:
             Resume: self._switch,
             Commit: self._commit,
             Produce: self._producer.send,
-            StartProcess: self._start_process,
+            StartProcess: lambda c: self._pool.start(c.process),
             KillProcess: self._kill_process,
             Release: lambda c: self._released.update(c.partitions),
             Close: self._close,
@@ -287,12 +282,6 @@ class Driver:
 
     def _note_fetch(self, command: Fetch) -> None:
         self._fetch = command
-
-    def _start_process(self, command: StartProcess) -> None:
-        if command.process in self._running:
-            self._running.discard(command.process)
-        else:
-            self._pool.start(command.process)
 
     def _kill_process(self, command: KillProcess) -> None:
         self._log.say("warning", f"killing handler process {command.process}: {command.why}")
@@ -345,6 +334,8 @@ class Driver:
             self.take(ParentMeasured(now, self._messages_measured, spent))
         self._cpu_seconds = cpu_seconds
         self._messages_measured = 0
+        for trouble in self._producer.take_errors():
+            self._log.say("warning", f"Kafka: {trouble.text}", repeat_key=trouble.code)
         self._end_offsets.ask(self._flow.partitions())
         self._ends.update(self._end_offsets.take())
 

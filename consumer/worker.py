@@ -194,7 +194,7 @@ def _run(settings: Settings, signals: StopSignals, stack: ExitStack) -> int:
         ),
     )
     board.driver = driver
-    driver.already_started(0)
+    # The core does not ask for a process that is ready.
     driver.take(first)
     driver.run()
     _leave(driver, settings)
