@@ -261,6 +261,7 @@ class Settlement:
                     faults[i].error_class,
                     faults[i].error_text or faults[i].reason,
                 ),
+                attempts=part.attempts,
             )
             for local, i in enumerate(dead)
         ]
@@ -313,8 +314,10 @@ class Settlement:
 
     # -- deliveries --------------------------------------------------------------------------
 
-    def _dead_letter(self, piece: Piece, local: int, fault: RecordFault) -> Produce:
-        self.dead_letters[fault.reason] += 1
+    def _dead_letter(
+        self, piece: Piece, local: int, fault: RecordFault, *, attempts: int | None = None
+    ) -> Produce:
+        """Expect a dead letter; without ``attempts`` the last one is not counted in the piece."""
         columns = piece.columns
         command = Produce(
             delivery_id=self._next_delivery(),
@@ -328,7 +331,7 @@ class Settlement:
             reason=fault.reason,
             error_class=fault.error_class,
             error_text=fault.error_text,
-            attempts=piece.attempts + 1,
+            attempts=piece.attempts + 1 if attempts is None else attempts,
         )
         self._expect(piece, command, 0)
         return command
@@ -387,6 +390,7 @@ class Settlement:
             return [self._dead_letter(piece, local, fault)]
         if not output and event.error is None:
             self.outcomes["dead-lettered"] += 1
+            self.dead_letters[command.reason] += 1
         if piece.deliveries_pending == 0 and piece.state is PieceState.UNACKNOWLEDGED:
             self._settle(piece)
         return []
@@ -423,7 +427,8 @@ class Settlement:
                         self.outcomes["failed"] += 1
                         self._ledger.move(piece, PieceState.UNACKNOWLEDGED)
                         fault = RecordFault(0, reason, "", cause)
-                        commands.append(self._dead_letter(piece, 0, fault))
+                        letter = self._dead_letter(piece, 0, fault, attempts=piece.attempts)
+                        commands.append(letter)
                         continue
                     piece.alone = True
                 self._ledger.move(piece, PieceState.WAITING)
