@@ -20,6 +20,7 @@ from consumer.core.columns import FetchedRun, Partition
 from consumer.core.ledger import Charge, Ledger
 from consumer.core.work import (
     FREE_SHARD,
+    HEAVY_CLASS_FROM,
     Chain,
     PartitionState,
     PendingRun,
@@ -30,7 +31,8 @@ from consumer.core.work import (
     heaviest_units,
     pending_run,
 )
-from sizing.load import RECORDS, Load, load_rows
+from sizing.load import CLASS_RECORDS, RECORDS, Load, load_rows, sum_loads
+from sizing.model import largest_units_of_class
 
 #: A head refused for this long closes admission for everyone.
 CLOSES_AFTER_SECONDS = 1.0
@@ -148,6 +150,10 @@ class Admission:
         waiting = sorted(self._with_pending.values(), key=lambda p: p.pending[0].sequence)
         if self.closed_for is not None:
             waiting = [self.closed_for]
+        elif self._fit_together(waiting, gate):
+            for state in waiting:
+                while state.pending:
+                    admitted.append(self._take(state, state.pending[0], None))
         for state in waiting:
             admitted.extend(self._admit_partition(state, gate, now))
             if not state.pending:
@@ -159,6 +165,36 @@ class Admission:
         elif self.refused_since is None:
             self.refused_since = now
         return admitted
+
+    def _fit_together(self, waiting: list[PartitionState], gate: Gate) -> bool:
+        """Whether everything that waits fits, by one judgement that is never too low.
+
+        Far from the limits this is all that admission costs, however short the runs are.
+        """
+        if any(self._hold_back(state, gate) for state in waiting):
+            return False
+        model = self._ledger.model
+        loads = [sum_loads([run.load for run in state.pending]) for state in waiting]
+        longest = max(model.seconds(load) for load in loads)
+        heavy_units: dict[int, int] = {}
+        for state in waiting:
+            for run in state.pending:
+                for size_class, units in run.heavy_units.items():
+                    heavy_units[size_class] = max(units, heavy_units.get(size_class, 0))
+        total = sum_loads(loads)
+        light = np.flatnonzero(total[CLASS_RECORDS][:HEAVY_CLASS_FROM]).tolist()
+        heavy_units.update({c: largest_units_of_class(c) for c in light})
+        return self.judge(
+            gate,
+            total,
+            heaviest_bytes=max(
+                units * float(model.working_bytes_per_unit[c]) for c, units in heavy_units.items()
+            ),
+            heaviest_seconds=max(
+                units * float(model.seconds_per_unit[c]) for c, units in heavy_units.items()
+            ),
+            longest_chain_seconds=self._ledger.chains.longest_seconds() + longest,
+        ).fits
 
     def _admit_partition(self, state: PartitionState, gate: Gate, now: float) -> list[Run]:
         admitted: list[Run] = []
@@ -305,25 +341,32 @@ class Admission:
 
     # -- from pending to charged -------------------------------------------------------------
 
-    def _take(self, state: PartitionState, head: PendingRun, count: int) -> Run:
-        """Admit the first ``count`` records of a partition's oldest pending run."""
+    def _take(self, state: PartitionState, head: PendingRun, count: int | None) -> Run:
+        """Admit the first ``count`` records (None: all) of a partition's oldest pending run."""
         ledger = self._ledger
         ledger.pending_bytes -= self._pending_cost(head.load)
         state.pending.popleft()
         taken = head
-        if count < len(head.units):
+        if count is not None and count < len(head.units):
             taken = _part(head, 0, count)
             rest = _part(head, count, len(head.units))
             rest.refused_since = head.refused_since
             state.pending.appendleft(rest)
             ledger.pending_bytes += self._pending_cost(rest.load)
-        heavy = heaviest_units(taken.units, taken.classes)
-        run = Run(state, head.sequence, load=taken.load, heavy_units=heavy)
+        offsets = taken.fetched.columns.offsets
+        run = Run(
+            state,
+            head.sequence,
+            int(offsets[0]),
+            int(offsets[-1]),
+            load=taken.load,
+            heavy_units=taken.heavy_units,
+        )
         state.runs.append(run)
         pieces = self._pieces(state, taken, run)
         retrying = False
         for piece in pieces:
-            run.unfinished.add(piece)
+            run.unfinished[piece] = None
             piece.chain.pieces.append(piece)
             if piece.chain.retry_at is not None:
                 piece.state = PieceState.RETRYING
@@ -480,5 +523,6 @@ def _part(run: PendingRun, start: int, stop: int) -> PendingRun:
         units,
         classes,
         run.shards[start:stop],
-        count_load(columns.vertices, columns.payload_bytes, units, classes),
+        load=count_load(columns.vertices, columns.payload_bytes, units, classes),
+        heavy_units=heaviest_units(units, classes) if run.heavy_units else run.heavy_units,
     )

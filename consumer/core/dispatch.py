@@ -298,14 +298,14 @@ class Dispatcher:
             return piece
         ledger = self._ledger
         ledger.release(piece)
-        piece.run.unfinished.discard(piece)
+        piece.run.unfinished.pop(piece, None)
         chain.pieces.popleft()
         piece.state = PieceState.WAITING
         parts = piece_part(piece, slice(0, count)), piece_part(piece, slice(count, len(piece)))
         piece.state = PieceState.SETTLED
         for part in reversed(parts):
             chain.pieces.appendleft(part)
-            part.run.unfinished.add(part)
+            part.run.unfinished[part] = None
             ledger.charge(part)
         return parts[0]
 

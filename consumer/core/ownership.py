@@ -116,12 +116,12 @@ class Ownership:
                 else:
                     part = piece_part(piece, slice(0, below))
                     self._ledger.release(piece)
-                    piece.run.unfinished.discard(piece)
+                    piece.run.unfinished.pop(piece, None)
                     state.let_go(int(piece.columns.offsets[below]))
                     part.state = (
                         PieceState.WAITING if chain.retry_at is None else PieceState.RETRYING
                     )
-                    piece.run.unfinished.add(part)
+                    piece.run.unfinished[part] = None
                     self._ledger.charge(part)
                     kept.append(part)
             chain.pieces.clear()

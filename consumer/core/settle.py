@@ -213,9 +213,9 @@ class Settlement:
     def _replace(self, piece: Piece, parts: list[Piece]) -> None:
         self._ledger.release(piece)
         unfinished = piece.run.unfinished
-        unfinished.discard(piece)
+        unfinished.pop(piece, None)
         for part in parts:
-            unfinished.add(part)
+            unfinished[part] = None
             self._ledger.charge(part)
 
     # -- retries -----------------------------------------------------------------------------
@@ -454,7 +454,7 @@ class Settlement:
     def _note_settled(self, piece: Piece) -> None:
         """Move the offsets of a released piece's partition."""
         run = piece.run
-        run.unfinished.discard(piece)
+        run.unfinished.pop(piece, None)
         state = run.partition
         if state.fenced:
             return
@@ -466,7 +466,7 @@ class Settlement:
     def drop(self, piece: Piece) -> None:
         """Let go of a piece that was never started: the next owner reads it."""
         self._ledger.release(piece)
-        piece.run.unfinished.discard(piece)
+        piece.run.unfinished.pop(piece, None)
         piece.run.partition.let_go(piece.first_offset)
 
     def _reopen(self, pieces: list[Piece]) -> None:

@@ -224,7 +224,7 @@ class Status:
         pieces: set[Piece] = set()
         for state in flow.ownership.states.values():
             for run in state.runs:
-                pieces |= run.unfinished
+                pieces |= run.unfinished.keys()
         for process in flow.ledger.processes:
             for chunk in process.chunks:
                 pieces |= set(chunk.pieces)

@@ -53,10 +53,8 @@ class Window:
         self._note_heaviest(run.heavy_units)
         light = np.flatnonzero(run.load[CLASS_RECORDS][:HEAVY_CLASS_FROM]).tolist()
         self._note_heaviest({c: largest_units_of_class(c) for c in light})
-        first = min(piece.first_offset for piece in run.unfinished)
-        last = max(int(piece.columns.offsets[-1]) for piece in run.unfinished)
         known = self.offsets.get(partition)
-        self.offsets[partition] = (known[0] if known else first, last)
+        self.offsets[partition] = (known[0] if known else run.first_offset, run.last_offset)
 
     def add_window(self, later: Window) -> None:
         """Add a window that follows this one."""

@@ -46,7 +46,10 @@ class Run:
     partition: PartitionState
     #: order of fetching across all partitions
     sequence: int
-    unfinished: set[Piece] = field(default_factory=set)
+    first_offset: int
+    last_offset: int
+    #: in order (a set would be walked by address, and a replay would differ)
+    unfinished: dict[Piece, None] = field(default_factory=dict)
     #: counts of the whole run, as admitted
     load: Load = field(default_factory=zero_load)
     #: largest size of each heavy class in the run
@@ -136,6 +139,8 @@ class PendingRun:
     #: shard of each record; FREE_SHARD where it has no order
     shards: NDArray[np.int64]
     load: Load
+    #: largest size of each heavy class
+    heavy_units: Mapping[int, int]
     #: since when its head does not fit
     refused_since: float | None = None
 
@@ -206,7 +211,8 @@ def pending_run(fetched: FetchedRun, sequence: int, shard_count: int, mode: str)
         if fetched.null_keys is not None:
             shards = np.where(fetched.null_keys, FREE_SHARD, shards)
     load = count_load(columns.vertices, columns.payload_bytes, units, classes)
-    return PendingRun(fetched, sequence, units, classes, shards, load)
+    heavy = heaviest_units(units, classes)
+    return PendingRun(fetched, sequence, units, classes, shards, load, heavy)
 
 
 def count_load(
