@@ -16,7 +16,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from consumer.broker import KafkaAdmin, RealKafka
+from consumer.broker import FOR_TESTS, KafkaAdmin, RealKafka
 from tests import traffic
 
 hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
@@ -44,7 +44,7 @@ def kafka() -> Iterator[KafkaAdmin]:
     if given:
         yield KafkaAdmin(given)
         return
-    with RealKafka() as started:
+    with RealKafka(java_options=FOR_TESTS) as started:
         yield started
 
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from consumer.broker import BrokerError, KafkaAdmin, RealKafka
+from consumer.broker import FOR_TESTS, BrokerError, KafkaAdmin, RealKafka
 from tests.producing import produce
 from tests.waiting import wait_until
 
@@ -64,7 +64,7 @@ def test_topic_that_exists_already_is_an_error_that_names_it(kafka: KafkaAdmin, 
 @pytest.mark.timeout(120)
 def test_killed_broker_comes_back_with_its_records_on_the_same_address():
     """SIGKILL and restart lose nothing that was acknowledged."""
-    with RealKafka() as kafka:
+    with RealKafka(java_options=FOR_TESTS) as kafka:
         kafka.create_topic("kept", 1)
         produce(kafka.bootstrap_servers, "kept", RECORDS)
         address, (first_id,) = kafka.bootstrap_servers, kafka.process_ids.values()
@@ -80,7 +80,7 @@ def test_killed_broker_comes_back_with_its_records_on_the_same_address():
 
 def test_stopping_ends_the_process_and_keeps_the_log_where_it_was_asked_for(tmp_path: Path):
     """Nothing is left of a stopped broker but the log that the caller wanted."""
-    kafka = RealKafka(log_directory=tmp_path / "logs").start()
+    kafka = RealKafka(log_directory=tmp_path / "logs", java_options=FOR_TESTS).start()
     (process_id,) = kafka.process_ids.values()
     (log_path,) = kafka.log_paths
 
@@ -100,7 +100,7 @@ def test_stopping_ends_the_process_and_keeps_the_log_where_it_was_asked_for(tmp_
 )
 def test_failed_start_says_why(setting: str, value: object, seen_in: str, tmp_path: Path):
     """A broker that refuses its settings says so in the error, not only in a file."""
-    kafka = RealKafka(settings={setting: value}, log_directory=tmp_path)
+    kafka = RealKafka(settings={setting: value}, log_directory=tmp_path, java_options=FOR_TESTS)
     wanted = str(value) if isinstance(value, str) else setting
 
     with pytest.raises(BrokerError, match=rf"(?s){seen_in}.*{re.escape(wanted)}"):
@@ -174,7 +174,7 @@ def test_cached_jars_need_no_network(kafka: KafkaAdmin):
 @pytest.mark.timeout(180)
 def test_three_nodes_lose_nothing_when_one_is_killed():
     """With one of three nodes gone, acknowledged records can be written and all are read."""
-    with RealKafka(nodes=3) as kafka:
+    with RealKafka(nodes=3, java_options=FOR_TESTS) as kafka:
         kafka.create_topic("replicated", 3)
         produce(kafka.bootstrap_servers, "replicated", RECORDS)
         kafka.kill(2)
