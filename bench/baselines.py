@@ -99,14 +99,15 @@ def _work_from_memory(
     gc.freeze()
     gc.disable()
     start.wait(START_SECONDS)
-    begun = time.perf_counter()
+    begun, spent = time.perf_counter(), time.process_time()
     handled, turn = 0, 0
     while time.perf_counter() - begun < options.seconds:
         batch = batches[turn % len(batches)]
         handle(handler, batch)
         handled += len(batch)
         turn += 1
-    results.put((handled, time.perf_counter() - begun, handled / turn))
+    seconds, spent = time.perf_counter() - begun, time.process_time() - spent
+    results.put((handled, seconds, spent, handled / turn))
 
 
 def from_memory(options: argparse.Namespace) -> dict[str, float]:
@@ -122,11 +123,11 @@ def from_memory(options: argparse.Namespace) -> dict[str, float]:
     found = [results.get(timeout=START_SECONDS + options.seconds) for _ in processes]
     for process in processes:
         process.join()
+    records = sum(handled for handled, _, _, _ in found)
     return {
-        "records_per_second": sum(handled / seconds for handled, seconds, _ in found),
-        "records": sum(handled for handled, _, _ in found),
-        "seconds": max(seconds for _, seconds, _ in found),
-        "records_per_batch": found[0][2],
+        "records_per_second": sum(handled / seconds for handled, seconds, _, _ in found),
+        "processor_microseconds": 1e6 * sum(spent for _, _, spent, _ in found) / records,
+        "records_per_batch": found[0][3],
     }
 
 
@@ -155,6 +156,7 @@ def _consume_all(
     )
     handled, ended = 0, 0
     begun = committed_at = ended_at = time.perf_counter()
+    spent = spent_at_end = time.process_time()
     give_up = begun + START_SECONDS
     try:
         while ended < partitions:
@@ -163,13 +165,14 @@ def _consume_all(
             now = time.perf_counter()
             if handled == 0:
                 begun = committed_at = now
+                spent = time.process_time()
                 if now > give_up:
                     msg = f"nothing was read from {options.topic}"
                     raise TimeoutError(msg)
             elif now - begun > options.seconds:
                 break
             if taken:
-                ended_at = now
+                ended_at, spent_at_end = now, time.process_time()
             handled += taken
             if now - committed_at >= COMMIT_SECONDS and handled:
                 consumer.commit(asynchronous=True)
@@ -177,7 +180,10 @@ def _consume_all(
     finally:
         consumer.close()
     seconds = ended_at - begun
-    return {"records_per_second": handled / seconds, "records": handled, "seconds": seconds}
+    return {
+        "records_per_second": handled / seconds,
+        "processor_microseconds": 1e6 * (spent_at_end - spent) / handled,
+    }
 
 
 def one_by_one(options: argparse.Namespace) -> dict[str, float]:

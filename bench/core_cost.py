@@ -40,6 +40,9 @@ PING_SECONDS = 2e-6
 PING_WORKING_BYTES = 400
 KEYS = 10_000
 WARM_UP_RECORDS = 60_000
+#: The clock's step while no chunk is inside a process, and how many of them are suspicious.
+IDLE_SECONDS = 0.005
+MOST_IDLE_TURNS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,38 +172,37 @@ class Drive:
         )
         self._step(ChunkFinished(self.now, process, chunk.chunk_id, outcome))
 
+    def tick(self, target: int) -> bool:
+        """Let time pass once, and fetch if the core wants to and fewer than ``target`` are held."""
+        self._wanted = 0
+        self._step(Tick(self.now))
+        wants = self._wanted > 0 and self.in_flight < target and bool(self._prepared)
+        if wants:
+            self._feed(target - self.in_flight)
+        return wants
+
     def fill(self, target: int) -> None:
         """Fetch until ``target`` records are in flight or the core wants no more."""
-        while self.in_flight < target and self._prepared:
-            self._wanted = 0
-            self._step(Tick(self.now))
-            if self._wanted == 0:
-                return
-            self._feed(target - self.in_flight)
+        while self.tick(target):
+            pass
 
     def work(self, records: int, in_flight: int) -> None:
         """Finish ``records`` records and keep ``in_flight`` waiting behind them."""
         end = self.finished_records + records
+        idle = 0
         while self.finished_records < end:
             if self._submitted:
                 self._finish_one()
+                idle = 0
             else:
-                self.now += 0.005
+                self.now += IDLE_SECONDS
+                idle += 1
             if self.now >= self._next_memory_sample:
                 self._sample_memory()
             self.fill(in_flight)
-            if not self._submitted and not self._prepared:
-                msg = "the core submits nothing and there is nothing left to fetch"
+            if idle > MOST_IDLE_TURNS:
+                msg = f"the core submits nothing with {self.in_flight:,} records in flight"
                 raise RuntimeError(msg)
-
-    def drain(self) -> None:
-        """Finish everything that is in flight."""
-        while self.in_flight:
-            if self._submitted:
-                self._finish_one()
-            else:
-                self.now += 0.005
-                self._step(Tick(self.now))
 
 
 def core_cost(

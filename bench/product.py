@@ -68,6 +68,8 @@ class ProductRun:
     parent_microseconds: float
     #: the same by thread: "main" is the thread that started the process
     thread_microseconds: Mapping[str, float]
+    #: processor microseconds of the handler processes per record
+    children_microseconds: float
     #: processor seconds of the handler processes / (processes * seconds)
     children_busy_ratio: float
     peak_bytes: int
@@ -214,6 +216,7 @@ def _summary(
         steady_records_per_second=steady,
         parent_microseconds=1e6 * (last.parent_seconds - first.parent_seconds) / done,
         thread_microseconds={name: spent for name, spent in threads.items() if spent >= 0.005},
+        children_microseconds=1e6 * (last.children_seconds - first.children_seconds) / done,
         children_busy_ratio=(last.children_seconds - first.children_seconds)
         / (processes * seconds),
         peak_bytes=peak_bytes,

@@ -15,6 +15,9 @@ record to its last or until its time is up, the worker from the first handled re
 to the last (start-up excluded, warm-up included; ``steady`` leaves the warm-up out).
 Memory is the peak of the proportional set size of everything that a contender runs.
 
+Processor time per record hardly depends on what else the machine does, and says where the rest
+goes: with two cores for everything, broker included, (a) has them to itself.
+
 JSON keys: ``kinds.<kind>.<contender>.records_per_second``, ``kinds.<kind>.ratios`` (worker over
 each), ``kinds.<kind>.aims``.
 """
@@ -67,6 +70,8 @@ class Result:
     """One turn of one contender."""
 
     records_per_second: float
+    #: processor microseconds per record of all its processes (the broker's are not counted)
+    processor_microseconds: float
     peak_bytes: int
     product: ProductRun | None = None
 
@@ -101,7 +106,8 @@ def run_baseline(
     if contender.returncode:
         msg = f"{name} on {kind} ended with exit code {contender.returncode}"
         raise RuntimeError(msg)
-    return Result(json.loads(output)["records_per_second"], peak_bytes)
+    found = json.loads(output)
+    return Result(found["records_per_second"], found["processor_microseconds"], peak_bytes)
 
 
 def run_worker(
@@ -125,7 +131,8 @@ def run_worker(
     finally:
         if outputs:
             kafka.delete_topic(outputs)
-    return Result(run.records_per_second, run.peak_bytes, run)
+    spent = run.parent_microseconds + run.children_microseconds
+    return Result(run.records_per_second, spent, run.peak_bytes, run)
 
 
 def join_settings(layer: Path) -> dict[str, str]:
@@ -172,6 +179,9 @@ def _kind_report(kind: str, results: dict[str, list[Result]]) -> dict[str, Any]:
     report: dict[str, Any] = {
         name: {
             "records_per_second": spread_of([r.records_per_second for r in turns]).as_json(),
+            "processor_microseconds": significant(
+                spread_of([r.processor_microseconds for r in turns]).median
+            ),
             "peak_mib": significant(max(turn.peak_bytes for turn in turns) / MIB),
         }
         for name, turns in results.items()
@@ -219,6 +229,9 @@ def _product_details(runs: list[ProductRun]) -> dict[str, Any]:
             )
             for name in names
         },
+        "children_microseconds": significant(
+            spread_of([run.children_microseconds for run in runs]).median
+        ),
         "children_busy_ratio": significant(
             spread_of([run.children_busy_ratio for run in runs]).median
         ),
@@ -268,7 +281,7 @@ def _print_kind(kind: str, report: dict[str, Any]) -> None:
         f"\n{kind}: {report['records']:,} records of {report['mean_bytes']:,.0f} bytes"
         f" ({report['source']})"
     )
-    rows = [["", "records/s (min-max)", "product is", "aim", "peak MiB"]]
+    rows = [["", "records/s (min-max)", "product is", "aim", "CPU us/record", "peak MiB"]]
     for name in ("product", *BASELINES):
         if name not in report:
             continue
@@ -281,6 +294,7 @@ def _print_kind(kind: str, report: dict[str, Any]) -> None:
                 f"{figure(speed['median'])} ({figure(speed['min'])}-{figure(speed['max'])})",
                 f"{ratio['median']:.2f} ({ratio['min']:.2f}-{ratio['max']:.2f})" if ratio else "",
                 f"{aim['aim']:g} {'reached' if aim['reached'] else 'MISSED'}" if aim else "",
+                f"{report[name]['processor_microseconds']:.2f}",
                 f"{report[name]['peak_mib']:,.0f}",
             ]
         )
@@ -298,7 +312,10 @@ def _print_kind(kind: str, report: dict[str, Any]) -> None:
         f"parent: {parent['median']:.2f} microseconds a record, busy"
         f" {details['parent_busy_ratio']:.2f} of a core ({threads})"
     )
-    print(f"handler processes: busy {details['children_busy_ratio']:.2f} of their time")
+    print(
+        f"handler processes: {details['children_microseconds']:.2f} microseconds a record, on a"
+        f" core {details['children_busy_ratio']:.2f} of the time"
+    )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,14 @@ KINDS = ("pings", "mixed", "heavy")
 #: The generated world: degrees of longitude and latitude.
 WEST, SOUTH, EAST, NORTH = -12.0, 40.0, 20.0, 60.0
 
+#: Countries and city districts, of very different size and detail: 536 features.
+LAYER_FILES = (
+    "natural-earth/ne_110m_admin_0_countries",
+    "natural-earth/ne_10m_antarctic_ice_shelves_polys",
+    "click_that_hood/milwaukee",
+    "click_that_hood/kaiserslautern",
+)
+
 Record = tuple[bytes, bytes]
 Position = tuple[float, float]
 
@@ -60,8 +68,8 @@ def write_layer(path: Path, seed: int) -> int:
     folder = corpus()
     if folder is not None:
         features = []
-        for name in ("ne_110m_admin_0_countries", "ne_50m_lakes"):
-            text = (folder / "good" / "natural-earth" / f"{name}.geojson").read_text()
+        for name in LAYER_FILES:
+            text = (folder / "good" / f"{name}.geojson").read_text()
             features += json.loads(text)["features"]
     else:
         features = _grid(random.Random(seed))
