@@ -51,8 +51,12 @@ ADAPTERS = (
 )
 #: Parts of one adapter that another shares.
 SHARED = {
-    # One client library: its errors and the check that a topic exists mean the same to both ends.
-    "consumer.producer": ("consumer.kafka.errors", "consumer.kafka.topics"),
+    # One client library: errors, tokens and the check that a topic exists serve both ends.
+    "consumer.producer": (
+        "consumer.kafka.errors",
+        "consumer.kafka.tokens",
+        "consumer.kafka.topics",
+    ),
 }
 #: What connects adapters.
 CONNECTORS = ("consumer.driver", "consumer.worker", "consumer.cli", "consumer.__main__")
