@@ -24,6 +24,7 @@ from consumer.core.commands import Destination, Produce
 from consumer.core.events import Delivered
 from consumer.dead_letters import Left, dead_letter_headers, dead_letter_topic
 from consumer.kafka.errors import ClientError, Reports, describe, is_fatal, kafka_error
+from consumer.kafka.tokens import with_guarded_token
 from consumer.kafka.topics import Topics
 
 #: What the client keeps beside every record that it holds.
@@ -74,7 +75,7 @@ class RecordProducer:
     Parameters
     ----------
     properties : mapping
-        As ``producer_properties`` returns them.
+        As ``producer_properties`` returns them, with ``oauth_cb`` if there is one.
     topics : Topics
         Finds or makes the topics.
     clock : callable
@@ -88,8 +89,8 @@ class RecordProducer:
         Where outputs go.
     worker_version : str
         Written into every dead letter.
-    oauth_cb, logger
-        As for ``KafkaClient``.
+    logger : logging.Logger, optional
+        Gets the clients' own log lines.
     """
 
     def __init__(
@@ -102,7 +103,6 @@ class RecordProducer:
         worker_version: str,
         dead_letter_topic_name: str | None = None,
         output_topic: str | None = None,
-        oauth_cb: Callable[[str], tuple[Any, ...]] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         self._topics = topics
@@ -111,9 +111,9 @@ class RecordProducer:
         self._worker_version = worker_version
         self._dead_letter_topic = dead_letter_topic_name
         self._output_topic = output_topic
-        self._config: dict[str, Any] = {**properties, "error_cb": self._on_error}
-        if oauth_cb is not None:
-            self._config["oauth_cb"] = oauth_cb
+        self._reports = Reports()
+        self._config = with_guarded_token(properties, self._reports)
+        self._config["error_cb"] = self._on_error
         if logger is not None:
             self._config["logger"] = logger
         self._numbers = 0
@@ -126,7 +126,6 @@ class RecordProducer:
         #: filled by the client's callback, emptied by poll
         self._answers: list[tuple[int, int, KafkaError | None]] = []
         self._delivered: list[Delivered] = []
-        self._reports = Reports()
         self._problem: str | None = None
 
     @property

@@ -28,11 +28,13 @@ from consumer.kafka.errors import (
     ClientError,
     Reports,
     describe,
+    kafka_error,
 )
-from consumer.kafka.gather import Figures, gather
+from consumer.kafka.gather import NOTHING_GATHERED, Figures, gather
 from consumer.kafka.positions import Positions
 from consumer.kafka.properties import rebalance_is_incremental
 from consumer.kafka.restoring import Restorer
+from consumer.kafka.tokens import with_guarded_token
 
 
 class KafkaClient:
@@ -41,7 +43,7 @@ class KafkaClient:
     Parameters
     ----------
     properties : mapping
-        As ``consumer_properties`` returns them.
+        As ``consumer_properties`` returns them, with ``oauth_cb`` if there is one.
     topics : iterable of str
         What to subscribe to; a name that begins with ``^`` is a pattern.
     on_event : callable
@@ -52,8 +54,6 @@ class KafkaClient:
         Monotonic seconds, stamped on events.
     figures : Figures
         Finds vertices and key hashes of raw records.
-    oauth_cb : callable, optional
-        Passed to the client for OAUTHBEARER tokens.
     logger : logging.Logger, optional
         Gets the client's own log lines, when it is called.
     """
@@ -66,7 +66,6 @@ class KafkaClient:
         *,
         clock: Callable[[], float],
         figures: Figures,
-        oauth_cb: Callable[[str], tuple[Any, ...]] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         self._topics = list(topics)
@@ -83,14 +82,11 @@ class KafkaClient:
         self._thread = threading.get_ident()
         self._joined = False
         self._closed = False
-        config: dict[str, Any] = dict(properties)
+        config = with_guarded_token(properties, self._reports)
         # A reset is done here, not by the client, which would skip records without a word.
         config["auto.offset.reset"] = "error"
         config["error_cb"] = self._on_error
         config["on_commit"] = self._on_commit
-        if oauth_cb is not None:
-            # The one callback that may raise: the client takes that for a failed token.
-            config["oauth_cb"] = oauth_cb
         if logger is not None:
             config["logger"] = logger
         self._consumer = Consumer(config)
@@ -157,26 +153,28 @@ class KafkaClient:
         ------
         ClientFatalError
             This consumer will not work again.
+        Exception
+            Whatever was raised inside, by a signal handler for one. Records that the failed call
+            dropped are returned by later calls.
         CallbackFailedError
             Our own code failed in a callback during an earlier call.
         """
         self._check_thread()
         self._raise_failures()
         self._restorer.restore()
+        events: list[Event] = []
         try:
             messages = self._consumer.consume(max_records, wait_seconds)
+            gathered = gather(messages, self._figures) if messages else NOTHING_GATHERED
         except:  # noqa: E722 - what escapes on Python 3.11 may be no exception: see kafka_error
             self._after_exception(sys.exc_info()[1])
-            messages = []
-        events: list[Event] = []
-        if messages:
-            gathered = gather(messages, self._figures)
-            runs = self._positions.accept(gathered.runs)
-            if runs:
-                events.append(Fetched(self._clock(), runs))
-            for message in gathered.errors:
-                self._read_error(message, events)
-            self._restorer.restore()
+            gathered = NOTHING_GATHERED
+        runs = self._positions.accept(gathered.runs)
+        if runs:
+            events.append(Fetched(self._clock(), runs))
+        for message in gathered.errors:
+            self._read_error(message, events)
+        self._restorer.restore()
         events += self._pending
         self._pending.clear()
         if self._reports.fatal is not None:
@@ -197,12 +195,8 @@ class KafkaClient:
         if partition not in self._positions.assigned:
             return
         self._positions.move(partition, offset)
-        try:
-            self._consumer.seek(ClientPartition(*partition, offset))
-        except KafkaException:
-            # Not fetched yet, or no longer: begin again there.
-            self._positions.in_doubt.add(partition)
-            self._restorer.restore()
+        self._positions.in_doubt.add(partition)
+        self._restorer.restore()
 
     def commit(
         self, offsets: Mapping[Partition, int], *, wait: bool = False, metadata: str = ""
@@ -372,14 +366,17 @@ class KafkaClient:
             self._reports.add(error, partition)
 
     def _after_exception(self, thrown: BaseException | None) -> None:
-        """Have every partition put back: the failed call may have dropped records."""
-        if thrown is not None and (self._closed or isinstance(thrown, RuntimeError)):
-            raise thrown
-        self._reports.add_thrown(thrown)
+        """Have every partition put back, as the failed call may have dropped records.
+
+        What the client itself complains of is reported; anything else is not ours to swallow.
+        """
+        if self._closed:
+            raise thrown or RuntimeError("the consumer is closed")
         self._positions.in_doubt.update(self._positions.assigned)
-        if self._reports.fatal is None:
-            self._restorer.restore()
-        if isinstance(thrown, BaseException) and not isinstance(thrown, Exception):
+        error = kafka_error(thrown)
+        if error is not None:
+            self._reports.add(error)
+        elif thrown is not None:
             raise thrown
 
     def _switch(self, partitions: Iterable[Partition], *, paused: bool) -> None:

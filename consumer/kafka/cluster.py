@@ -14,7 +14,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from consumer.kafka.errors import describe, kafka_error
+from consumer.kafka.errors import Reports, describe, kafka_error
+from consumer.kafka.tokens import with_guarded_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,10 @@ def check_cluster(
         Longest wait for a broker's answer.
     """
     reported: list[KafkaError] = []
+    reports = Reports()
     # Silent: the answer says it, once.
-    config = {**properties, "error_cb": reported.append, "log_level": 0}
+    config = with_guarded_token(properties, reports)
+    config |= {"error_cb": reported.append, "log_level": 0}
     try:
         admin = AdminClient(config)
     except KafkaException as thrown:
@@ -56,6 +59,8 @@ def check_cluster(
     except KafkaException as thrown:
         admin.poll(0)
         cause = describe(_most_telling([*reported, kafka_error(thrown)]))
+        for failed in reports.take()[:1]:
+            cause = failed.text
         wait = f"{timeout_seconds:g} s"
         return ClusterCheck(0, problems=(f"no broker of {servers} answered in {wait}: {cause}",))
     brokers, every = found

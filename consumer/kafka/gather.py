@@ -40,6 +40,9 @@ class Gathered(NamedTuple):
     errors: tuple[Message, ...]
 
 
+NOTHING_GATHERED = Gathered((), ())
+
+
 def gather(messages: list[Message], figures: Figures) -> Gathered:
     """Split messages by partition and lay each partition's records out as columns.
 

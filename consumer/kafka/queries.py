@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from consumer.core.columns import Partition
 from consumer.kafka.errors import Reports
+from consumer.kafka.tokens import with_guarded_token
 
 
 def watermarks(
@@ -81,7 +82,7 @@ class EndOffsets:
 
     def __init__(self, properties: Mapping[str, Any], *, read_committed: bool = True) -> None:
         # Silent: what it would log, the consumer says as well.
-        self._admin = AdminClient({**properties, "log_level": 0})
+        self._admin = AdminClient({**with_guarded_token(properties, Reports()), "log_level": 0})
         self._isolation = (
             IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         )

@@ -1,8 +1,8 @@
 """Putting partitions back where they must be read on: after a failed call, or without an offset.
 
-Owns the second assignment of partitions that are ours already. The client's own reset is off,
-since it skips records without a word; ``seek`` is refused where nothing is being fetched, so
-partitions are taken and given again instead, at explicit offsets.
+The client's own reset is off, since it skips records without a word. A partition whose offset is
+known is put there by ``seek``; that is refused where nothing is being fetched, so such partitions
+are taken and given again instead.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Restorer:
         self._reset = reset
 
     def restore(self) -> None:
-        """Assign again what is in doubt or without an offset; the next call tries what failed."""
+        """Put right what is in doubt or without an offset; the next call tries what failed."""
         for partition, offset in list(self._positions.resets.items()):
             start = self._reset_offset(partition, offset)
             if start is not None:
@@ -57,9 +57,25 @@ class Restorer:
                 self._positions.in_doubt.add(partition)
         if not self._positions.in_doubt:
             return
+        refused = [p for p in sorted(self._positions.in_doubt) if not self._seek(p)]
+        if not refused or self._assign_again(refused):
+            self._positions.in_doubt.clear()
+
+    def _seek(self, partition: Partition) -> bool:
+        target = self._positions.start(partition)
+        if target.offset < 0:
+            return False
+        try:
+            self._consumer.seek(target)
+        except KafkaException:
+            # Not being fetched: not yet, or not after an error.
+            return False
+        return True
+
+    def _assign_again(self, partitions: list[Partition]) -> bool:
         # The eager protocol knows only the whole assignment.
-        chosen = self._positions.in_doubt if self._incremental else self._positions.assigned
-        targets = list(map(self._positions.start, sorted(chosen)))
+        chosen = partitions if self._incremental else sorted(self._positions.assigned)
+        targets = list(map(self._positions.start, chosen))
         paused = [tp for tp in targets if (tp.topic, tp.partition) in self._positions.paused]
         try:
             if self._incremental:
@@ -72,8 +88,8 @@ class Restorer:
         except KafkaException as thrown:
             # A rebalance is about to take them.
             self._reports.add_thrown(thrown)
-            return
-        self._positions.in_doubt.clear()
+            return False
+        return True
 
     def _unassign(self, targets: list[ClientPartition]) -> None:
         try:

@@ -14,7 +14,8 @@ from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from consumer.kafka.errors import describe, kafka_error
+from consumer.kafka.errors import Reports, describe, kafka_error
+from consumer.kafka.tokens import with_guarded_token
 
 #: A topic that could not be had is asked for again after this.
 RETRY_SECONDS = 5.0
@@ -61,7 +62,7 @@ class Topics:
         self, properties: Mapping[str, Any], *, make: bool, clock: Callable[[], float]
     ) -> None:
         # Silent: what it would log, the other clients say as well.
-        self._admin = AdminClient({**properties, "log_level": 0})
+        self._admin = AdminClient({**with_guarded_token(properties, Reports()), "log_level": 0})
         self._make = make
         self._clock = clock
         self._topics: dict[str, _Topic] = {}
