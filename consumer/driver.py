@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from consumer.core.columns import Partition
 from consumer.core.commands import (
@@ -46,6 +46,7 @@ from consumer.core.events import (
 )
 from consumer.core.flow import Flow
 from consumer.core.snapshot import Snapshot
+from consumer.host import HostMemory
 from consumer.kafka.client import KafkaClient
 from consumer.kafka.errors import ClientFatalError
 from consumer.kafka.queries import EndOffsets
@@ -56,6 +57,8 @@ from consumer.signals import StopSignals
 
 #: Longest wait for a result before the client is asked for records again.
 RESULT_WAIT_SECONDS = 0.005
+#: The same while there is no room for records: only callbacks and time are waited for.
+FULL_WAIT_SECONDS = 0.02
 #: Memory, the parent's cost and the lag are looked at this often.
 HOUSEKEEPING_SECONDS = 1.0
 #: The picture for metrics and HTTP is renewed this often.
@@ -68,23 +71,6 @@ REBUILD_SECONDS = 2.0
 RELEASE_MARGIN_SECONDS = 2.0
 
 
-class Host(Protocol):
-    """What the driver asks of the machine."""
-
-    def sample(self, held_bytes: float) -> MemoryReading:
-        """Measure memory now; ``held_bytes`` is what the core charges the parent for."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryReading:
-    """Memory of the container and of everything in it."""
-
-    limit_bytes: int
-    baseline_bytes: int
-    prefetch_bytes: int
-    used_bytes: int
-
-
 @dataclass(slots=True)
 class Adapters:
     """Everything outside the core."""
@@ -92,7 +78,7 @@ class Adapters:
     pool: ProcessPool
     producer: RecordProducer
     end_offsets: EndOffsets
-    host: Host
+    host: HostMemory
     make_client: Callable[[Callable[[Event], None]], KafkaClient]
 
 
@@ -136,6 +122,7 @@ class Driver:
         self._rebuild_at = 0.0
         self._released: set[Partition] = set()
         self._fetch: Fetch | None = None
+        self._has_room = True
         self._closed = False
         self._last_housekeeping_at = 0.0
         self._last_snapshot_at = 0.0
@@ -179,7 +166,9 @@ class Driver:
             self._renew_snapshot(now)
 
     def _result_wait(self) -> float:
-        return 0.0 if self._flow.ledger.empty else RESULT_WAIT_SECONDS
+        if self._flow.ledger.empty:
+            return 0.0
+        return RESULT_WAIT_SECONDS if self._has_room else FULL_WAIT_SECONDS
 
     def _pump(self, wait_seconds: float) -> None:
         """Take in results of processes and deliveries."""
@@ -210,6 +199,7 @@ class Driver:
             self._client = self._make_client(self._on_callback)
             self._client.subscribe()
         fetch, self._fetch = self._fetch, None
+        self._has_room = fetch is not None and not self._flow.pauses.everything
         if fetch is None:
             return
         try:

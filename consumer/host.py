@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from consumer.driver import MemoryReading
 from sizing.limits import memory_limit
 from sizing.memory import proportional_set_bytes, trim
 
 #: Growth of the parent that is not explained by what it holds is given back to the system first.
 TRIM_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReading:
+    """Memory of the container and of everything in it."""
+
+    limit_bytes: int
+    baseline_bytes: int
+    prefetch_bytes: int
+    used_bytes: int
 
 
 class HostMemory:

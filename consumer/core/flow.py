@@ -232,7 +232,11 @@ class Flow:
         self.measuring.finished(chunk, event.outcome)
         commands = self.settlement.finish(chunk, event.outcome, event.now)
         self.ownership.freed(chunk.pieces)
-        return commands + self._advance(event.now)
+        # Results come one by one; the tick after the last of them admits for all.
+        commands.extend(self.dispatcher.dispatch(event.now))
+        if self.ownership.drains:
+            commands.extend(self._finish_drains(event.now))
+        return commands
 
     def _delivered(self, event: Delivered) -> list[Command]:
         return self.settlement.delivered(event) + self._advance(event.now)

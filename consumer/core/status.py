@@ -70,9 +70,9 @@ class Status:
         if self.waiting_for_instance_id:
             return "waiting-for-instance-id", "the broker still holds this member's old instance"
         if ledger.empty and not ledger.pending_bytes:
-            last = flow.last_fetched_at
-            if last is None:
+            if flow.last_fetched_at is None:
                 return "idle", "no record has arrived"
+            last = max(flow.last_fetched_at, flow.settlement.last_finished_at)
             if now - last >= IDLE_AFTER_SECONDS:
                 return "idle", f"nothing to do since {now - last:.0f} s"
         stalled = self._find_stall(now)
