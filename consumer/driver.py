@@ -267,8 +267,13 @@ class Driver:
             Release: lambda c: self._released.update(c.partitions),
             Close: self._close,
             Publish: self._publish,
-            Say: lambda c: self._log.say(c.level, c.text, c.fields),
+            Say: self._say,
         }
+
+    def _say(self, command: Say) -> None:
+        # A state is told at every change of it; trouble that repeats itself is not.
+        repeat_key = None if command.level == "info" else command.text
+        self._log.say(command.level, command.text, command.fields, repeat_key=repeat_key)
 
     def _note_fetch(self, command: Fetch) -> None:
         self._fetch = command

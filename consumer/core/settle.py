@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from consumer.core.admission import Admission
-from consumer.core.commands import Command, Destination, Produce
+from consumer.core.commands import Command, Destination, Produce, Say
 from consumer.core.config import FlowConfig, Ordering
 from consumer.core.dispatch import Dispatcher
 from consumer.core.events import ChunkOutcome, Delivered, Output, RecordFault
@@ -379,7 +379,7 @@ class Settlement:
                 DELIVERY_BACKOFF_LIMIT_SECONDS,
             )
             heapq.heappush(self._resend, (event.now + delay, event.delivery_id))
-            return []
+            return [Say("warning", f"{event.error}: refused, and sent again later")]
         del self._deliveries[event.delivery_id]
         self._ledger.delivery_bytes -= delivery.held_bytes
         self.last_finished_at = event.now
