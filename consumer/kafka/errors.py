@@ -53,7 +53,8 @@ class ClientFatalError(Exception):
     @property
     def waits_for_instance_id(self) -> bool:
         """Whether the broker still holds this static member's earlier instance."""
-        return self.code == "UNRELEASED_INSTANCE_ID" or "UNRELEASED" in self.text.upper()
+        # The code may be _FATAL, and then only the text tells.
+        return self.code == "UNRELEASED_INSTANCE_ID" or "instance ID is still used" in self.text
 
 
 class CallbackFailedError(Exception):

@@ -49,6 +49,9 @@ PRODUCER_DEFAULTS: Mapping[str, Default] = {
     "enable.idempotence": Default(True, "a retried dead letter or output is written once"),
     "acks": Default("all", "an offset is committed on the strength of this acknowledgement"),
     "linger.ms": Default(5, "an offset waits for the acknowledgement; batches fill anyway"),
+    "topic.metadata.propagation.max.ms": Default(
+        5_000, "a topic that was deleted is noticed, and made again, after this"
+    ),
     "message.max.bytes": Default(
         DEAD_LETTER_LIMIT_BYTES, "whether a record is too large is the topic's to decide"
     ),

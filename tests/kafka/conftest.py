@@ -6,6 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from consumer.broker import KafkaAdmin
 from tests.kafka.members import Member
@@ -17,6 +23,8 @@ def join(kafka: KafkaAdmin, group_id: str) -> Iterator[Callable[..., Member]]:
     members: list[Member] = []
 
     def make(topic: str, *, group: str = group_id, **properties: Any) -> Member:
+        if properties.get("group.protocol") == "consumer" and not members:
+            _hurry(kafka, group)
         members.append(Member(kafka.bootstrap_servers, topic, group, **properties))
         return members[-1]
 
@@ -24,3 +32,14 @@ def join(kafka: KafkaAdmin, group_id: str) -> Iterator[Callable[..., Member]]:
     for member in members:
         member.on_callback = lambda event: None
         member.close()
+
+
+def _hurry(kafka: KafkaAdmin, group: str) -> None:
+    """Have a group's members say often that they live, so that they hear of changes soon."""
+    often = ConfigEntry(
+        "consumer.heartbeat.interval.ms",
+        "200",
+        incremental_operation=AlterConfigOpType.SET,
+    )
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[often])
+    kafka.client.incremental_alter_configs([resource])[resource].result(20)
