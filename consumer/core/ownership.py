@@ -1,9 +1,9 @@
 """Ownership: which partitions are ours, in which epoch, and how they are given back.
 
 Owns the partition states, revokes, losses and what may be committed. Rules: on a revoke or a
-stop nothing more is accepted; what has not started above the highest finished offset is let go
-at once (it was never done; the next owner reads it); what has started and what is below it is
-finished within the drain deadline. After a loss nothing is committed. What is still inside a
+stop nothing more is accepted; what lies above the highest started offset is let go at once (it
+was never done; the next owner reads it); what has started and what is below it is finished within
+the drain deadline, or the next owner would do again what was done above a gap. After a loss nothing is committed. What is still inside a
 process when its epoch ends is fenced: it moves no offset, and the next epoch's chain waits for it.
 """
 
@@ -100,7 +100,7 @@ class Ownership:
             state = self.states[partition]
             state.revoking = True
             self._admission.drop_pending(state)
-            self._drop_above(state, state.highest_finished)
+            self._drop_above(state, _highest_started(state))
             self._dispatcher.prefer(list(state.chains.values()))
         self.drains.append(Drain(partitions, deadline_at))
 
@@ -153,3 +153,14 @@ class Ownership:
             if end is not None and end != state.committed:
                 ends[partition] = end
         return ends
+
+
+def _highest_started(state: PartitionState) -> int:
+    """Return the highest offset that is finished, inside a process or not acknowledged."""
+    started = (PieceState.INSIDE, PieceState.UNACKNOWLEDGED)
+    highest = state.highest_finished
+    for run in state.runs:
+        for piece in run.unfinished:
+            if piece.state in started:
+                highest = max(highest, int(piece.columns.offsets[-1]))
+    return highest
