@@ -13,24 +13,22 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from consumer.core.columns import Partition
-from consumer.core.events import Assigned, Committed, EndReached, Event, Fetched, Lost, Revoked
-from consumer.kafka import queries
+from consumer.core.events import Committed, EndReached, Event, Fetched
+from consumer.kafka import commits, queries
 from consumer.kafka.errors import (
-    CallbackFailedError,
     ClientError,
     Reports,
-    describe,
     kafka_error,
 )
 from consumer.kafka.gather import NOTHING_GATHERED, Figures, gather
+from consumer.kafka.membership import Membership
 from consumer.kafka.positions import Positions
 from consumer.kafka.properties import rebalance_is_incremental
 from consumer.kafka.restoring import Restorer
@@ -69,18 +67,16 @@ class KafkaClient:
         logger: logging.Logger | None = None,
     ) -> None:
         self._topics = list(topics)
-        self._on_event = on_event
         self._clock = clock
         self._figures = figures
-        self._incremental = rebalance_is_incremental(properties)
         self._positions = Positions()
         self._reports = Reports()
-        #: paused or resumed since the last assignment began
-        self._switched: set[Partition] = set()
+        incremental = rebalance_is_incremental(properties)
+        self._membership = Membership(
+            self._positions, self._reports, on_event, clock, incremental=incremental
+        )
         self._pending: list[Event] = []
-        self._callback_error: tuple[str, BaseException] | None = None
         self._thread = threading.get_ident()
-        self._joined = False
         self._closed = False
         config = with_guarded_token(properties, self._reports)
         # A reset is done here, not by the client, which would skip records without a word.
@@ -94,7 +90,7 @@ class KafkaClient:
             self._consumer,
             self._positions,
             self._reports,
-            incremental=self._incremental,
+            incremental=incremental,
             reset=str(properties.get("auto.offset.reset", "earliest")),
         )
 
@@ -111,7 +107,7 @@ class KafkaClient:
     @property
     def joined(self) -> bool:
         """Whether the group has accepted this member, with partitions or without."""
-        return self._joined
+        return self._membership.joined
 
     @property
     def error_counts(self) -> Mapping[str, int]:
@@ -127,9 +123,9 @@ class KafkaClient:
         self._check_thread()
         self._consumer.subscribe(
             self._topics,
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
+            on_assign=self._membership.on_assign,
+            on_revoke=self._membership.on_revoke,
+            on_lost=self._membership.on_lost,
         )
 
     def consume(self, max_records: int, wait_seconds: float) -> list[Event]:
@@ -223,15 +219,7 @@ class KafkaClient:
         held = {p: offset for p, offset in offsets.items() if p in self._positions.assigned}
         if not held:
             return Committed(self._clock(), dict(offsets), "no longer assigned")
-        targets = [ClientPartition(*p, offset, metadata) for p, offset in held.items()]
-        try:
-            if not wait:
-                self._consumer.commit(offsets=targets, asynchronous=True)
-                return None
-            answered = self._consumer.commit(offsets=targets, asynchronous=False)
-        except (KafkaException, RuntimeError) as thrown:
-            return Committed(self._clock(), held, describe(thrown))
-        return self._committed(None, answered)
+        return commits.commit(self._consumer, held, wait=wait, metadata=metadata, clock=self._clock)
 
     def query_committed(
         self, partitions: Iterable[Partition], timeout_seconds: float
@@ -272,82 +260,24 @@ class KafkaClient:
             self._consumer.close()
         except:  # noqa: E722 - see consume
             self._reports.add_thrown(sys.exc_info()[1])
-        left = tuple(sorted(self._positions.assigned))
-        if left:
-            self._positions.forget(left)
-            self._on_event(Lost(self._clock(), left))
+        self._membership.lose_everything()
 
     # Callbacks of the client: called inside ``consume`` and ``close``, on the same thread.
 
-    def _on_assign(self, consumer: Consumer, given: list[ClientPartition]) -> None:
-        with self._guard("on_assign"):
-            partitions = _names(given)
-            self._joined = True
-            self._positions.begin(partitions)
-            self._switched.clear()
-            if self._incremental:
-                consumer.incremental_assign(given)
-            else:
-                consumer.assign(given)
-            if partitions:
-                self._on_event(Assigned(self._clock(), partitions))
-            # The client remembers a pause of an earlier assignment, for ever.
-            self.resume(p for p in partitions if p not in self._switched)
-
-    def _on_revoke(self, consumer: Consumer, taken: list[ClientPartition]) -> None:
-        partitions = tuple(p for p in _names(taken) if p in self._positions.assigned)
-        with self._guard("on_revoke"):
-            if partitions:
-                self._on_event(Revoked(self._clock(), partitions))
-        self._give_back(consumer, taken)
-
-    def _on_lost(self, consumer: Consumer, taken: list[ClientPartition]) -> None:
-        partitions = tuple(p for p in _names(taken) if p in self._positions.assigned)
-        # First forgotten: nothing of them may be committed, not even by a mistake.
-        self._positions.forget(_names(taken))
-        with self._guard("on_lost"):
-            if partitions:
-                self._on_event(Lost(self._clock(), partitions))
-        self._give_back(consumer, taken)
-
-    def _give_back(self, consumer: Consumer, taken: list[ClientPartition]) -> None:
-        self._positions.forget(_names(taken))
-        try:
-            if self._incremental:
-                consumer.incremental_unassign(taken)
-            else:
-                consumer.unassign()
-        except (KafkaException, RuntimeError) as thrown:
-            # After a lost session the list may name partitions that are not ours any more.
-            self._reports.add_thrown(thrown)
-
     def _on_error(self, error: KafkaError) -> None:
-        with self._guard("error_cb"):
+        with self._membership.guard("error_cb"):
             self._reports.add(error)
 
     def _on_commit(self, error: KafkaError | None, offsets: list[ClientPartition]) -> None:
-        with self._guard("on_commit"):
-            self._pending.append(self._committed(error, offsets))
+        with self._membership.guard("on_commit"):
+            self._pending.append(commits.answer(error, offsets, self._clock()))
 
     # The rest.
-
-    @contextmanager
-    def _guard(self, callback: str) -> Iterator[None]:
-        """Keep what a callback raises away from the client, and report it at the next call."""
-        try:
-            yield
-        except:  # noqa: E722 - see consume; a stop flag is set by signal handlers, not raised
-            thrown = sys.exc_info()[1]
-            if self._callback_error is None and thrown is not None:
-                self._callback_error = (callback, thrown)
 
     def _raise_failures(self) -> None:
         if self._reports.fatal is not None:
             raise self._reports.fatal
-        if self._callback_error is not None:
-            callback, thrown = self._callback_error
-            self._callback_error = None
-            raise CallbackFailedError(callback, describe(thrown)) from thrown
+        self._membership.raise_failure()
 
     def _read_error(self, message: Message, events: list[Event]) -> None:
         error, offset = message.error(), message.offset()
@@ -384,7 +314,7 @@ class KafkaClient:
         chosen = [p for p in partitions if p in self._positions.assigned]
         if not chosen:
             return
-        self._switched.update(chosen)
+        self._membership.switched.update(chosen)
         targets = [ClientPartition(*p) for p in chosen]
         try:
             if paused:
@@ -396,17 +326,5 @@ class KafkaClient:
         except KafkaException as thrown:
             self._reports.add_thrown(thrown)
 
-    def _committed(self, error: KafkaError | None, offsets: list[ClientPartition]) -> Committed:
-        reasons = [describe(error)] if error is not None else []
-        reasons += [
-            f"{tp.topic}/{tp.partition}: {describe(tp.error)}" for tp in offsets if tp.error
-        ]
-        answered = {(tp.topic, tp.partition): tp.offset for tp in offsets}
-        return Committed(self._clock(), answered, "; ".join(reasons[:3]) or None)
-
     def _check_thread(self) -> None:
         assert threading.get_ident() == self._thread, "only the thread that made it may call it"
-
-
-def _names(given: Iterable[ClientPartition]) -> tuple[Partition, ...]:
-    return tuple((tp.topic, tp.partition) for tp in given)

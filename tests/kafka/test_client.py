@@ -85,7 +85,7 @@ def test_a_fetch_without_a_wait_is_bounded_by_the_queue(kafka, topic_factory, jo
     topic = topic_factory(2)
     record = b"x" * 200_000
     for partition in (0, 1):
-        produce(kafka.bootstrap_servers, topic, [(None, record)] * 80, partition=partition)
+        produce(kafka.bootstrap_servers, topic, [(None, record)] * 40, partition=partition)
     allowance = 8 * 1024 * 1024
     member = join(topic, prefetch_bytes=allowance)
     bound = prefetch_bound_bytes(
@@ -102,13 +102,13 @@ def test_a_fetch_without_a_wait_is_bounded_by_the_queue(kafka, topic_factory, jo
 
     most = 0
     deadline = time.monotonic() + SECONDS
-    while member.count < 160 and time.monotonic() < deadline:
+    while member.count < 80 and time.monotonic() < deadline:
         most = max(most, fetched_bytes(0))
-    assert member.count == 160
+    assert member.count == 80
     assert 0 < most <= bound
     for partition in (0, 1):
         member.client.seek((topic, partition), 0)
-    assert fetched_bytes(2.0) > bound
+    assert fetched_bytes(1.0) > bound
 
 
 @pytest.mark.parametrize("pauses", [1, 5])
