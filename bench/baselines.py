@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import multiprocessing
 import os
@@ -34,6 +35,8 @@ from consumer.handlers import LAYER_SETTING, join
 #: As the worker cuts its chunks.
 CHUNK_SECONDS = 0.06
 CHUNK_BYTES = 2 * 1024 * 1024
+#: Payloads that each process of ``memory`` holds.
+MEMORY_BYTES = 64 * 1024 * 1024
 CONSUME_RECORDS = 500
 COMMIT_SECONDS = 1.0
 START_SECONDS = 60.0
@@ -63,21 +66,22 @@ def handle(handler: join, values: Sequence[bytes | None]) -> None:
 
 
 def cut_batches(values: list[bytes], seconds_per_byte: float) -> list[list[bytes]]:
-    """Cut a long stream of repeated ``values`` into batches as the worker cuts its chunks."""
+    """Cut a long stream of repeated ``values`` into batches as the worker cuts its chunks.
+
+    Every value is a copy of its own: a stream does not stay in the processor's cache.
+    """
     most_bytes = min(CHUNK_BYTES, max(1.0, CHUNK_SECONDS / seconds_per_byte))
-    batches: list[list[bytes]] = []
-    batch: list[bytes] = []
-    held_bytes = 0
-    # One and a half rounds at least, so that batches do not all hold the same records.
-    position, stop = 0, max(len(values) * 3 // 2, 8 * len(values) if len(values) < 500 else 0)
-    while position < stop or not batches:
-        value = values[position % len(values)]
-        if batch and held_bytes + len(value) > most_bytes:
-            batches.append(batch)
-            batch, held_bytes = [], 0
-        batch.append(value)
-        held_bytes += len(value)
-        position += 1
+    batches: list[list[bytes]] = [[]]
+    batch_bytes = total_bytes = 0
+    for value in itertools.cycle(values):
+        if batches[-1] and batch_bytes + len(value) > most_bytes:
+            if total_bytes >= MEMORY_BYTES:
+                break
+            batches.append([])
+            batch_bytes = 0
+        batches[-1].append(bytes(bytearray(value)))
+        batch_bytes += len(value)
+        total_bytes += len(value)
     return batches
 
 
@@ -95,7 +99,6 @@ def _work_from_memory(
     handle(handler, values)
     batches = cut_batches(values, (time.perf_counter() - begun) / sum(map(len, values)))
     # A handler process does the same: parsing makes many containers and no cycles.
-    gc.collect()
     gc.freeze()
     gc.disable()
     start.wait(START_SECONDS)

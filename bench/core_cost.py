@@ -39,7 +39,9 @@ PING_BYTES = 180
 PING_SECONDS = 2e-6
 PING_WORKING_BYTES = 400
 KEYS = 10_000
+#: Handled before anything is timed, so that there is a size and rates have settled.
 WARM_UP_RECORDS = 60_000
+WARM_UP_RUNS = 4_000
 #: The clock's step while no chunk is inside a process, and how many of them are suspicious.
 IDLE_SECONDS = 0.005
 MOST_IDLE_TURNS = 2_000
@@ -214,8 +216,12 @@ def core_cost(
     held and ends so, hence it contains as many admissions as completions.
     """
     drive = Drive(partitions, run_records, seed)
-    drive.prepare(WARM_UP_RECORDS + in_flight + records + 4 * FETCH_RECORDS)
-    drive.work(WARM_UP_RECORDS, min(in_flight, FETCH_RECORDS))
+    warm_up_records = min(WARM_UP_RECORDS, WARM_UP_RUNS * run_records)
+    drive.prepare(warm_up_records + in_flight + records + 4 * FETCH_RECORDS)
+    drive.work(warm_up_records, min(in_flight, FETCH_RECORDS))
+    if not drive.sized:
+        msg = "the core did not size itself during the warm-up"
+        raise RuntimeError(msg)
     drive.fill(in_flight)
     gc.collect()
     spent, finished, chunks, steps = (

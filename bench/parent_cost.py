@@ -47,14 +47,14 @@ BASE_IN_FLIGHT, BASE_PARTITIONS, BASE_RUN_RECORDS = 10_000, 8, 500
 
 def measure_core(options: argparse.Namespace, repeats: int) -> dict[str, dict[str, Any]]:
     """Return the core's cost by in flight, by partitions and by run length."""
-    records = 100_000 if options.quick else 500_000
+    records = 50_000 if options.quick else 500_000
 
     def at(in_flight: int, partitions: int, run_records: int) -> CoreCost:
         return core_cost(
             in_flight=in_flight,
             partitions=partitions,
             run_records=run_records,
-            records=min(records, 40_000 * run_records),
+            records=min(records, 4_000 * run_records),
             seed=options.seed,
         )
 
@@ -87,7 +87,7 @@ def _core_row(costs: list[CoreCost]) -> dict[str, Any]:
 def measure_worker(options: argparse.Namespace, repeats: int) -> list[ProductRun]:
     """Return runs of the whole worker on pings with a handler that does nothing."""
     traffic = load_traffic("pings", options.seed)
-    count = 400_000 if options.quick else 1_500_000
+    count = 300_000 if options.quick else 1_500_000
     runs = []
     with real_kafka(options.bootstrap) as kafka:
         bootstrap = kafka.bootstrap_servers

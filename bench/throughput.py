@@ -59,7 +59,7 @@ PROCESSES = 2
 AIMS = {"pings": 0.6, "mixed": 0.8, "heavy": 0.9}
 #: Records preloaded: some ten seconds of the worker's work, and a few in a quick run.
 RECORDS = {"pings": 2_500_000, "mixed": 1_000_000, "heavy": 45_000}
-QUICK_RECORDS = {"pings": 500_000, "mixed": 200_000, "heavy": 8_000}
+QUICK_RECORDS = {"pings": 400_000, "mixed": 150_000, "heavy": 6_000}
 LOOPS = ("loop", "vector")
 BASELINES = ("memory", *LOOPS)
 MIB = 1024**2
@@ -87,7 +87,7 @@ def run_baseline(
         *("--bootstrap", bootstrap),
         *("--topic", topic),
         *("--processes", str(PROCESSES)),
-        *("--seconds", str(2.5 if options.quick else 8.0)),
+        *("--seconds", str(1.5 if options.quick else 8.0)),
     ]
     contender = subprocess.Popen(
         [sys.executable, "-m", "bench.baselines", name, *arguments],
