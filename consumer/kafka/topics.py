@@ -19,7 +19,7 @@ from consumer.kafka.tokens import with_guarded_token
 
 #: A topic that could not be had is asked for again after this.
 RETRY_SECONDS = 2.0
-REQUEST_SECONDS = 10.0
+REQUEST_SECONDS = 5.0
 #: Partitions of a new topic when those of its source are not known.
 FALLBACK_PARTITIONS = 1
 

@@ -38,7 +38,7 @@ def _hurry(kafka: KafkaAdmin, group: str) -> None:
     """Have a group's members say often that they live, so that they hear of changes soon."""
     often = ConfigEntry(
         "consumer.heartbeat.interval.ms",
-        "200",
+        "100",
         incremental_operation=AlterConfigOpType.SET,
     )
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[often])

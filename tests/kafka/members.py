@@ -16,7 +16,7 @@ from consumer.kafka.properties import consumer_properties
 FIGURES = Figures(counting.counted_vertices, counting.key_hashes)
 
 #: A member hears of a rebalance with its next heartbeat: frequent ones make short tests.
-_QUICK = {"heartbeat.interval.ms": 200, "session.timeout.ms": 6_000}
+_QUICK = {"heartbeat.interval.ms": 100, "session.timeout.ms": 6_000}
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {"partition.assignment.strategy": "range", **_QUICK},
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky", **_QUICK},
