@@ -78,7 +78,10 @@ class Decoded:
 
 
 def decode(
-    values: Sequence[bytes | None], decoders: Mapping[Format, Decoder] = DECODERS
+    values: Sequence[bytes | None],
+    decoders: Mapping[Format, Decoder] = DECODERS,
+    *,
+    at_peak: Callable[[], None] | None = None,
 ) -> Decoded:
     """Decode the values of one chunk.
 
@@ -88,6 +91,8 @@ def decode(
         Raw record values; None is a tombstone.
     decoders : mapping, optional
         Decoders of formats other than GeoJSON.
+    at_peak : callable, optional
+        Called where the parsed numbers and the geometries built from them are both held.
 
     Returns
     -------
@@ -114,7 +119,7 @@ def decode(
         scan.read([value for value in values if value is not None], present)
     else:
         scan.read(values, range(len(values)))  # type: ignore[arg-type]
-    geometries = scan.build()
+    geometries = scan.build(at_peak)
     if scan.odd:
         _decode_odd(values, scan, geometries, decoders)
     return Decoded(

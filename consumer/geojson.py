@@ -10,7 +10,7 @@ afterwards. Nothing is repaired, and nothing in a payload raises past ``Scan``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -155,8 +155,13 @@ class Scan:
                 return fault
         return None
 
-    def build(self) -> Geometries:
+    def build(self, at_peak: Callable[[], None] | None = None) -> Geometries:
         """Build everything that was read; ``faults`` gets what cannot be built.
+
+        Parameters
+        ----------
+        at_peak : callable, optional
+            Called after each type of geometry, before its parsed numbers are let go.
 
         Returns
         -------
@@ -172,6 +177,8 @@ class Scan:
             built[slots] = geometries
             for at, fault in faults.items():
                 self.faults.setdefault(self._root_of.get(slots[at], slots[at]), fault)
+            if at_peak is not None:
+                at_peak()
             # The parsed numbers weigh several times what was built from them.
             arrays.clear()
         for collections, member_slots in reversed(self._levels):

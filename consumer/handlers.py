@@ -26,6 +26,11 @@ LAYER_SETTING = "VERTEX_BUDGET_JOIN_LAYER"
 PROPERTY_SETTING = "VERTEX_BUDGET_JOIN_PROPERTY"
 OUTPUT_SETTING = "VERTEX_BUDGET_OUTPUT_TOPIC"
 
+#: A prepared polygon answers fast, and keeps room for the largest geometry that it has met: after
+#: one ocean of 60,000 vertices, a megabyte in each of 177 countries. Heavier geometries are
+#: therefore prepared themselves, for the one query.
+LIGHT_VERTICES = 64
+
 _AREAL = frozenset({"Polygon", "MultiPolygon"})
 
 
@@ -54,10 +59,22 @@ class join:  # noqa: N801 - named as in the setting, consumer.handlers:join
 
     def matches(self, geometries: NDArray[np.object_]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return pairs of indices (geometry, polygon) that intersect, ordered by geometry."""
-        geometry, polygon = self._tree.query(geometries)
         # Absurd coordinates overflow inside GEOS; the answer stands.
         with np.errstate(all="ignore"):
-            hits = shapely.intersects(self._polygons[polygon], geometries[geometry])
+            light = shapely.get_num_coordinates(geometries) <= LIGHT_VERTICES
+            if light.all():
+                return self._matches_light(geometries)
+            lights, heavies = geometries.copy(), geometries.copy()
+            lights[~light] = heavies[light] = None
+            geometry, polygon = self._matches_light(lights)
+            more, more_polygon = self._tree.query(heavies, predicate="intersects")
+        geometry = np.concatenate([geometry, more])
+        order = np.argsort(geometry, kind="stable")
+        return geometry[order], np.concatenate([polygon, more_polygon])[order]
+
+    def _matches_light(self, geometries: NDArray[np.object_]) -> tuple[NDArray[Any], NDArray[Any]]:
+        geometry, polygon = self._tree.query(geometries)
+        hits = shapely.intersects(self._polygons[polygon], geometries[geometry])
         return geometry[hits], polygon[hits]
 
     def handle(self, batch: Batch) -> Iterable[tuple[int, bytes]] | None:

@@ -129,7 +129,7 @@ def _handle(
     try:
         with memory as view:
             columns = wire.unpack_chunk(view)
-        decoded = _decode(columns)
+        decoded = _decode(columns, meter)
     except MemoryError as error:
         return _out_of_memory(work, meter, error)
     settlement = Settlement()
@@ -155,12 +155,12 @@ def _handle(
     )
 
 
-def _decode(columns: RecordColumns) -> Decoded:
+def _decode(columns: RecordColumns, meter: Meter) -> Decoded:
     # Parsing makes many containers and no cycles: a collection in the middle finds nothing.
     enabled = gc.isenabled()
     gc.disable()
     try:
-        return decode(columns.values)
+        return decode(columns.values, at_peak=meter.look)
     finally:
         if enabled:
             gc.enable()

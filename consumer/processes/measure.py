@@ -3,8 +3,9 @@
 Owns the clock readings and the memory readings around a chunk, and the giving back of free
 memory. Decides nothing about which chunks are sampled.
 
-Rules: growth over "resident before" reads 0 where the allocator has kept free pages, so a sampled
-chunk is preceded by a trim. Pages of files and of shared memory are not the chunk's: a library
+Rules: growth over "resident before" reads 0 where an allocator has kept free pages, so a sampled
+chunk is preceded by a trim, and what the allocators have given out is read as well: at the
+moments that the decoder calls ``look``, and at the end. The larger figure counts. Pages of files and of shared memory are not the chunk's: a library
 that is paged in at its first use would make the first small chunk look enormous. Trimming happens
 outside the measured seconds.
 """
@@ -16,6 +17,7 @@ import time
 import tracemalloc
 from dataclasses import dataclass
 
+from consumer.processes.allocators import in_use_bytes
 from sizing.memory import peak_resident_bytes, reset_peak, trim
 
 #: A process that has kept this much more than after its last trim is trimmed.
@@ -42,6 +44,8 @@ class Meter:
     __slots__ = (
         "_can_reset",
         "_cpu_started",
+        "_in_use_before",
+        "_in_use_peak",
         "_kept_bytes",
         "_resident_before",
         "_sampled",
@@ -60,6 +64,8 @@ class Meter:
         self._can_reset = False
         self._sampled = False
         self._traced = False
+        self._in_use_before = 0
+        self._in_use_peak = 0
         self._resident_before = 0
         self._shared_before = 0
         self._started = 0.0
@@ -81,12 +87,14 @@ class Meter:
         sample : bool
             Measure working bytes, after a trim.
         trace : bool
-            Measure the peak of Python's allocations as well.
+            Measure the peak of Python's allocations instead: it sees what lives only for a
+            moment, but neither GEOS nor seconds, and counts what is reserved and never touched.
         """
         self._sampled = sample or trace
         self._traced = trace
         if self._sampled:
             trim()
+            self._in_use_before = self._in_use_peak = in_use_bytes()
         self._can_reset = reset_peak()
         self._resident_before, self._shared_before = self._resident_and_shared()
         if trace:
@@ -94,23 +102,31 @@ class Meter:
         self._cpu_started = time.process_time()
         self._started = time.perf_counter()
 
+    def look(self) -> None:
+        """Note what is in use now; of use where a chunk holds most."""
+        if self._sampled and not self._traced:
+            self._in_use_peak = max(self._in_use_peak, in_use_bytes())
+
     def stop(self) -> Measurement:
         """End the measurement; call it before what the chunk needed is let go."""
         seconds = time.perf_counter() - self._started
         cpu_seconds = time.process_time() - self._cpu_started
-        traced_bytes = 0
-        if self._traced:
-            traced_bytes = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
         resident_bytes, shared_bytes = self._resident_and_shared()
         peak_bytes = peak_resident_bytes() if self._can_reset else resident_bytes
+        self.look()
         # What came in from files and shared memory stays in after the chunk.
         shared_growth_bytes = max(0, shared_bytes - self._shared_before)
         growth_bytes = max(0, peak_bytes - self._resident_before - shared_growth_bytes)
+        working_bytes = max(growth_bytes, self._in_use_peak - self._in_use_before)
+        if self._traced:
+            working_bytes = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            # The tracer's own tables can outweigh what it traces.
+            growth_bytes = 0
         return Measurement(
             seconds=None if self._traced else seconds,
             cpu_seconds=cpu_seconds,
-            working_bytes=max(growth_bytes, traced_bytes) if self._sampled else None,
+            working_bytes=working_bytes if self._sampled else None,
             growth_bytes=growth_bytes,
             resident_bytes=resident_bytes,
         )

@@ -448,6 +448,20 @@ def test_a_sampled_chunk_gives_its_working_bytes():
     assert plain.growth_bytes <= again.growth_bytes * 1.5
 
 
+def test_a_sample_does_not_depend_on_what_the_process_has_kept():
+    """Many small records give the same figure in a fresh process and in one that has kept memory.
+
+    A parsed point weighs some 1,500 bytes; most of it lives in pages that Python keeps.
+    """
+    values = [feature(name=f"vehicle {number}", route="14", bearing=1.5) for number in range(3000)]
+    with running_pool("nothing") as pool:
+        run(pool, chunk(0, values))
+        figures = [run(pool, chunk(n, values, sample=True)).working_bytes or 0 for n in range(1, 4)]
+
+    assert min(figures) / 3000 > 500
+    assert max(figures) <= 1.05 * min(figures)
+
+
 def test_a_traced_chunk_gives_no_seconds():
     """Tracing slows what it measures: it gives bytes alone, those of the handler included."""
     with running_pool("allocates") as pool:
