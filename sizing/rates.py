@@ -1,43 +1,51 @@
 """Rates learned from chunks: what one unit of each size class costs, and how sure that is.
 
-Owns the observations of one quantity (seconds, or working bytes) by size class, their
-robust figure, the prior of a class never seen, the common factor and the ramp. Pure: no clock.
-A handler process measures chunks, and a chunk holds several classes; its ratio
-observed / predicted is shared among them by their predicted share of it.
+Owns the observations of one quantity (seconds, or working bytes) by size class, their robust
+figure, the prior of a class never seen, the common factor and the ramp. Pure: no clock.
+
+A chunk holds several classes and is measured as a whole, so what each class took of it is a
+question of all chunks together. Every class remembers the last chunks that it had a part in, as
+counts and not as shares. With each new one, what a class remembers is explained again by the
+rates as they are now: the ratio observed / predicted of a chunk belongs to each class by its
+predicted share of that chunk (iterated: the Richardson-Lucy rule). A share that was fixed when
+the chunk came in would keep the guesses of the first minute for as long as it is remembered. In
+traffic that never varies the classes cannot be told apart: their sum is right, and each keeps
+the place that its prior gave it.
 
 Rules of the figure in force:
 
-- below four observations a class takes its prior;
+- below four observations a class takes its prior, or its own figure if two observations say more;
 - a rise applies at once;
-- a fall is held up: at most to 1/n of the last peak after n further observations (by half per
-  doubling), so that one quiet minute does not open the gates;
-- when the median of four recent ratios leaves 0.5 to 1.5, every class is corrected at once.
+- a fall is held up: after n observations since it began, at most to 1/n (by half per doubling),
+  so that one quiet minute does not open the gates; until the first sizing it is not, nor is a
+  class's first figure of its own;
+- when three of a class's last four chunks leave 0.5 to 1.5 of what it predicts, it forgets what
+  was before them; when three of the last four of all do, every class is corrected at once.
+  (Three of four, because the median of four follows two outliers.)
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sizing.classes import CLASS_COUNT, CLASS_EDGES_UNITS
+from sizing.robust import RATIO_RANGE, RATIOS_RECENT, TINY, failing, median_ratio, upper_ratio
 
 #: Observations that a class needs before its own rate counts.
 LEAST_OBSERVATIONS = 4
+#: Observations from which a class's own figure may exceed its prior.
+LEAST_TO_EXCEED_PRIOR = 2
 #: Chunks that a class remembers: forgetting goes by a class's own work, not by the clock.
 CHUNKS_REMEMBERED = 20
-#: Sub-windows of the remembered chunks; the figure is their median.
-SUB_WINDOWS = 5
-#: A class with less than this share of a chunk's predicted cost learns nothing from it.
+#: A class with less than this share of a chunk's cost learns nothing from it, unless it is the
+#: largest of the chunk.
 LEAST_SHARE = 0.1
 #: A class never seen costs this many times the nearest smaller class that was.
 UNSEEN_FACTOR = 4.0
-#: Four recent ratios whose median lies outside are a failed prediction.
-RATIO_RANGE = (0.5, 1.5)
-RATIOS_RECENT = 4
 #: Absolute priors (see ``prior_per_unit``).
 PRIOR_SECONDS_PER_MESSAGE = 1e-3
 PRIOR_SECONDS_PER_VERTEX = 1e-5
@@ -62,6 +70,10 @@ def prior_per_unit(quantity: Quantity) -> _FloatRow:
         Seconds or bytes per unit: 1 ms a message and 10 us a vertex at the least size of the
         class; 400 bytes a vertex. Never the per-vertex rate of pings.
 
+    Notes
+    -----
+    Units: seconds / unit, bytes / unit. Source: DESIGN, "The arithmetic".
+
     Examples
     --------
     >>> prior_per_unit(Quantity.SECONDS)[:2].round(6).tolist()
@@ -70,18 +82,6 @@ def prior_per_unit(quantity: Quantity) -> _FloatRow:
     if quantity is Quantity.BYTES:
         return np.full(CLASS_COUNT, PRIOR_BYTES_PER_VERTEX)
     return PRIOR_SECONDS_PER_MESSAGE / CLASS_EDGES_UNITS + PRIOR_SECONDS_PER_VERTEX
-
-
-@dataclass(slots=True)
-class _ClassRate:
-    """One class: remembered (per-unit figure, weight) pairs and the figure in force."""
-
-    remembered: deque[tuple[float, float]] = field(
-        default_factory=lambda: deque(maxlen=CHUNKS_REMEMBERED)
-    )
-    observations: float = 0.0
-    since_rise: float = 0.0
-    peak: float = 0.0
 
 
 class Rates:
@@ -97,16 +97,39 @@ class Rates:
     ----------
     in_force : ndarray of float64, shape (CLASS_COUNT,)
         What charges, per unit.
+
+    Examples
+    --------
+    >>> rates = Rates(Quantity.SECONDS)
+    >>> pings = np.zeros(CLASS_COUNT, dtype=np.int64)
+    >>> pings[0] = 1000
+    >>> for _ in range(3): _ = rates.observe(pings, 0.002)
+    >>> float(rates.in_force[0]), float(rates.estimate[0])
+    (0.00101, 0.00101)
+    >>> _ = rates.observe(pings, 0.002)
+    >>> round(float(rates.in_force[0]), 9)
+    2e-06
     """
 
     def __init__(self, quantity: Quantity) -> None:
         self.quantity = quantity
         self._prior = prior_per_unit(quantity)
-        self._classes = [_ClassRate() for _ in range(CLASS_COUNT)]
+        # What explains the chunks: a class's own figure from its first observation on.
+        self._fitted = self._prior.copy()
         self._estimate = self._prior.copy()
-        self._ratios: deque[float] = deque(maxlen=RATIOS_RECENT)
-        self._ramp_exempt = True
         self.in_force = self._prior.copy()
+        self._observations = np.zeros(CLASS_COUNT)
+        # Observations by the class's own figure, not by what it is charged.
+        self._evidence = np.zeros(CLASS_COUNT)
+        # Chunks remembered by each class: units of every class, and what the chunk took.
+        self._units = np.zeros((CLASS_COUNT, CHUNKS_REMEMBERED, CLASS_COUNT))
+        self._amounts = np.zeros((CLASS_COUNT, CHUNKS_REMEMBERED))
+        self._remembered = [0] * CLASS_COUNT
+        self._recent: deque[tuple[float, NDArray[np.int64], float]] = deque(maxlen=RATIOS_RECENT)
+        self._ramp_exempt = True
+        # The ramp: where a fall began, and the observations since.
+        self._fell_from = self._prior.copy()
+        self._since_fall = np.zeros(CLASS_COUNT)
 
     @property
     def estimate(self) -> _FloatRow:
@@ -115,19 +138,21 @@ class Rates:
 
     def observations(self, size_class: int) -> float:
         """Return how many chunks the class has been observed in (parts of chunks add up)."""
-        return self._classes[size_class].observations
+        return float(self._observations[size_class])
 
     def established(self) -> NDArray[np.bool_]:
         """Return which classes have observations enough for a rate of their own."""
-        return np.array([c.observations >= LEAST_OBSERVATIONS for c in self._classes])
+        return self._observations >= LEAST_OBSERVATIONS
 
     def spread_ratio(self, size_class: int) -> float:
         """Return (90th - 10th percentile) / median of the remembered figures; 0 when unknown."""
-        figures = [figure for figure, _ in self._classes[size_class].remembered]
-        if len(figures) < LEAST_OBSERVATIONS:
+        count = min(self._remembered[size_class], CHUNKS_REMEMBERED)
+        if count < LEAST_OBSERVATIONS:
             return 0.0
-        low, middle, high = np.quantile(figures, (0.1, 0.5, 0.9))
-        return float((high - low) / middle) if middle > 0 else 0.0
+        predicted = self._units[size_class, :count] @ self._fitted
+        ratios = self._amounts[size_class, :count] / predicted
+        low, middle, high = np.quantile(ratios, (0.1, 0.5, 0.9))
+        return float((high - low) / middle)
 
     def held_up(self) -> NDArray[np.bool_]:
         """Return which classes the ramp holds more than a tenth above their estimate."""
@@ -136,9 +161,6 @@ class Rates:
     def end_exemption(self) -> None:
         """Let the ramp apply from now on: the first sizing is published."""
         self._ramp_exempt = False
-        for rate, value in zip(self._classes, self.in_force, strict=True):
-            rate.peak = float(value)
-            rate.since_rise = 0.0
 
     def observe(self, class_units: NDArray[np.int64], amount: float) -> bool:
         """Learn from one chunk.
@@ -155,92 +177,143 @@ class Rates:
         bool
             True when the prediction has failed: the common factor corrected every class.
         """
-        predicted_by_class = class_units * self._estimate
-        predicted = float(predicted_by_class.sum())
+        fitted = class_units * self._fitted
+        predicted = float(fitted.sum())
         if predicted <= 0 or amount <= 0:
             return False
+        shares = fitted / predicted
+        # A class that is charged far too much has hardly a share by its own figure: by what it
+        # is charged, it is observed all the same, and stops being charged too much.
+        charged = class_units * self.in_force
+        weight = np.maximum(shares, charged / charged.sum())
+        learning = np.flatnonzero(weight >= min(LEAST_SHARE, float(weight.max())))
+        known = self._observations >= LEAST_OBSERVATIONS
+        self._observations[learning] += weight[learning]
+        self._evidence[learning] += shares[learning]
+        self._since_fall[learning] += weight[learning]
         ratio = amount / predicted
-        shares = predicted_by_class / predicted
-        known = self.established()
-        for size_class in np.flatnonzero(shares >= LEAST_SHARE).tolist():
-            self._learn(size_class, ratio, float(shares[size_class]))
         failed = False
         if float(shares[known].sum()) >= 0.5:
-            self._ratios.append(ratio)
-            failed = self._maybe_correct_all()
-        self._refresh_unseen()
-        self._put_in_force()
+            self._recent.append((ratio, class_units.copy(), amount))
+            failed = failing([r for r, _, _ in self._recent]) and self._correct_all(known)
+        if not failed:
+            self._remember(learning, class_units, amount)
+            self._fit(learning, surprised=not RATIO_RANGE[0] <= ratio <= RATIO_RANGE[1])
+        self._put_in_force(known)
         return failed
 
-    def _learn(self, size_class: int, ratio: float, share: float) -> None:
-        rate = self._classes[size_class]
-        rate.remembered.append((float(self._estimate[size_class]) * ratio, share))
-        rate.observations += share
-        rate.since_rise += share
-        if rate.observations >= LEAST_OBSERVATIONS:
-            self._estimate[size_class] = self._figure(rate.remembered)
+    def _remember(
+        self, learning: NDArray[np.intp], units: NDArray[np.int64], amount: float
+    ) -> None:
+        for size_class in learning.tolist():
+            slot = self._remembered[size_class] % CHUNKS_REMEMBERED
+            self._units[size_class, slot] = units
+            self._amounts[size_class, slot] = amount
+            self._remembered[size_class] += 1
 
-    def _figure(self, remembered: deque[tuple[float, float]]) -> float:
-        figures = np.array([figure for figure, _ in remembered])
-        weights = np.array([weight for _, weight in remembered])
+    def _fit(self, learning: NDArray[np.intp], *, surprised: bool = False) -> None:
+        """Explain again what these classes remember, and correct each by what is left over."""
+        ratios, shares = self._explain(learning)
+        if surprised and self._forget_before_change(learning, ratios, shares):
+            ratios, shares = self._explain(learning)
         if self.quantity is Quantity.BYTES:
-            return _upper_figure(figures, weights)
-        parts = np.array_split(np.arange(len(figures)), min(SUB_WINDOWS, len(figures)))
-        return float(np.median([np.average(figures[p], weights=weights[p]) for p in parts]))
+            newest = [(self._remembered[c] - 1) % CHUNKS_REMEMBERED for c in learning.tolist()]
+            factor = upper_ratio(ratios, shares, np.array(newest))
+        else:
+            factor = median_ratio(ratios, shares)
+        self._fitted[learning] *= factor
 
-    def _maybe_correct_all(self) -> bool:
-        if len(self._ratios) < RATIOS_RECENT:
-            return False
-        factor = float(np.median(self._ratios))
-        if RATIO_RANGE[0] <= factor <= RATIO_RANGE[1]:
-            return False
-        self._ratios.clear()
-        for size_class, rate in enumerate(self._classes):
-            if rate.observations < LEAST_OBSERVATIONS:
+    def _explain(self, learning: NDArray[np.intp]) -> tuple[_FloatRow, _FloatRow]:
+        """Return observed / predicted and the class's share, of each chunk that it remembers.
+
+        Both of shape (n, CHUNKS_REMEMBERED); the share is 0 where nothing is remembered.
+        """
+        units = self._units[learning]
+        predicted = np.maximum(units @ self._fitted, TINY)
+        own = units[np.arange(len(learning)), :, learning] * self._fitted[learning][:, None]
+        return self._amounts[learning] / predicted, own / predicted
+
+    def _forget_before_change(
+        self, learning: NDArray[np.intp], ratios: _FloatRow, shares: _FloatRow
+    ) -> bool:
+        """Keep the last four chunks of a class where three of them contradict its figure."""
+        changed = False
+        for row, size_class in enumerate(learning.tolist()):
+            count = self._remembered[size_class]
+            if count <= RATIOS_RECENT:
                 continue
-            # What was learnt before the change is worth one observation of the new figure.
-            corrected = float(self._estimate[size_class]) * factor
-            recent = self._recent_figure(rate, corrected)
-            rate.remembered.clear()
-            rate.remembered.append((recent, 1.0))
-            self._estimate[size_class] = recent
+            slots = [(count - 1 - i) % CHUNKS_REMEMBERED for i in range(RATIOS_RECENT)]
+            # A chunk that is mostly another's says nothing about this one.
+            if min(shares[row, slots]) < 0.5 or not failing(ratios[row, slots].tolist()):
+                continue
+            kept = self._units[size_class, slots], self._amounts[size_class, slots]
+            self._units[size_class] = 0.0
+            self._amounts[size_class] = 0.0
+            self._units[size_class, :RATIOS_RECENT], self._amounts[size_class, :RATIOS_RECENT] = (
+                kept
+            )
+            self._remembered[size_class] = RATIOS_RECENT
+            changed = True
+        return changed
+
+    def _correct_all(self, known: NDArray[np.bool_]) -> bool:
+        """Multiply every known class by the common factor, and learn anew from the last four.
+
+        What has not been seen since the change keeps the factor until it is.
+        """
+        recent = [(units, amount) for _, units, amount in self._recent]
+        ratios = sorted(amount / float(units @ self._fitted) for units, amount in recent)
+        self._fitted[known] *= (ratios[1] + ratios[2]) / 2.0
+        self._units[:] = 0.0
+        self._amounts[:] = 0.0
+        self._remembered = [0] * CLASS_COUNT
+        self._recent.clear()
+        for units, amount in recent:
+            shares = units * self._fitted
+            shares = shares / shares.sum()
+            learning = np.flatnonzero(shares >= min(LEAST_SHARE, float(shares.max())))
+            self._remember(learning, units, amount)
+        self._fit(np.flatnonzero(self._remembered))
         return True
 
-    @staticmethod
-    def _recent_figure(rate: _ClassRate, corrected: float) -> float:
-        """Take the newest observations of the class itself where they agree on the change."""
-        newest = [figure for figure, _ in list(rate.remembered)[-RATIOS_RECENT // 2 :]]
-        if newest and all(0.5 <= figure / corrected <= 2.0 for figure in newest):
-            return float(np.mean(newest))
-        return corrected
+    def _put_in_force(self, was_known: NDArray[np.bool_]) -> None:
+        known = self._observations >= LEAST_OBSERVATIONS
+        fitted, before = self._believed(), self.in_force
+        if self._ramp_exempt:
+            in_force = fitted.copy()
+        else:
+            falling = known & was_known & (fitted < before)
+            begins = falling & (before <= self._estimate)
+            if begins.any():
+                self._fell_from[begins] = before[begins]
+                self._since_fall[begins] = 1.0
+            ramp = self._fell_from / np.maximum(self._since_fall, 1.0)
+            in_force = np.where(falling, np.maximum(fitted, np.minimum(ramp, before)), fitted)
+        estimate = fitted.copy()
+        below = below_in_force = 0.0
+        for size_class, is_known in enumerate(known.tolist()):
+            if is_known:
+                below, below_in_force = float(fitted[size_class]), float(in_force[size_class])
+                continue
+            least = self._prior[size_class]
+            observations = self._observations[size_class]
+            if observations >= LEAST_TO_EXCEED_PRIOR:
+                least = max(least, fitted[size_class])
+            estimate[size_class] = max(least, UNSEEN_FACTOR * below)
+            in_force[size_class] = max(least, UNSEEN_FACTOR * below_in_force)
+            if not observations:
+                self._fitted[size_class] = estimate[size_class]
+        self._estimate = estimate
+        self.in_force = in_force
 
-    def _refresh_unseen(self) -> None:
-        below = 0.0
-        for size_class, rate in enumerate(self._classes):
-            if rate.observations >= LEAST_OBSERVATIONS:
-                below = float(self._estimate[size_class])
-            else:
-                prior = float(self._prior[size_class])
-                self._estimate[size_class] = max(prior, UNSEEN_FACTOR * below)
+    def _believed(self) -> _FloatRow:
+        """Return the fitted figures, but none on little evidence below all on more.
 
-    def _put_in_force(self) -> None:
-        for size_class, rate in enumerate(self._classes):
-            estimate = float(self._estimate[size_class])
-            if self._ramp_exempt or rate.observations < LEAST_OBSERVATIONS or estimate >= rate.peak:
-                rate.peak = estimate
-                rate.since_rise = 0.0
-                self.in_force[size_class] = estimate
-            else:
-                self.in_force[size_class] = max(estimate, rate.peak / max(1.0, rate.since_rise))
-
-
-def _upper_figure(figures: _FloatRow, weights: _FloatRow) -> float:
-    """Return the 90th weighted percentile, or the median of the newest three if that is more.
-
-    The second makes a rise count after two chunks; the first keeps a peak for twenty.
-    """
-    order = np.argsort(figures)
-    cumulated = np.cumsum(weights[order])
-    position = int(np.searchsorted(cumulated, 0.9 * cumulated[-1]))
-    upper = float(figures[order][min(position, len(figures) - 1)])
-    return max(upper, float(np.median(figures[-3:])))
+        Chunks say next to nothing of a class that never was a tenth of one: left alone, its
+        figure sinks with the prior of what it travelled with.
+        """
+        strong = self._evidence >= LEAST_OBSERVATIONS
+        if strong.all() or not strong.any():
+            return self._fitted.copy()
+        least = self._fitted[strong].min()
+        return np.where(strong, self._fitted, np.maximum(self._fitted, least))
