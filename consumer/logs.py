@@ -308,6 +308,46 @@ class Log:
         self._logger.log(number, "%s", text, extra={_FIELDS: said})
 
 
+class _RepeatFilter(logging.Filter):
+    """Lets each kind of line of the Kafka client through once in a while.
+
+    The client says (facility, client's name, text); while a broker is away it says the same
+    several times a second, with another number in each text.
+    """
+
+    def __init__(self, repeats: RepeatLimiter) -> None:
+        super().__init__()
+        self._repeats = repeats
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether this line is told."""
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        return self._repeats.admit(" ".join(map(str, arguments[:2])) or record.msg) is not None
+
+
+def client_logger(
+    name: str,
+    repeat_interval_seconds: float = 30.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> logging.Logger:
+    """Return a logger for a Kafka client, which by itself would write to stderr unasked.
+
+    Parameters
+    ----------
+    name : str
+        The logger's name, one for each client.
+    repeat_interval_seconds : float
+        Each kind of line is told at most once in this time.
+    clock : callable
+        Monotonic seconds.
+    """
+    logger = logging.getLogger(name)
+    for former in logger.filters[:]:
+        logger.removeFilter(former)
+    logger.addFilter(_RepeatFilter(RepeatLimiter(repeat_interval_seconds, clock)))
+    return logger
+
+
 def configure_logging(
     log_format: str,
     level: int = logging.INFO,

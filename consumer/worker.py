@@ -38,7 +38,7 @@ from consumer.kafka.properties import (
 )
 from consumer.kafka.queries import EndOffsets
 from consumer.kafka.topics import Topics
-from consumer.logs import Log
+from consumer.logs import Log, client_logger
 from consumer.metrics import MetricsRegistry
 from consumer.processes.pool import ProcessPool
 from consumer.processes.slots import DEFAULT_SLOT_BYTES, SLOTS_PER_PROCESS
@@ -124,9 +124,10 @@ def _run(settings: Settings, signals: StopSignals, stack: ExitStack) -> int:
     first = _open_first(pool, settings.handler, signals)
     if first is None:
         return 0
-    slots = SLOTS_PER_PROCESS * DEFAULT_SLOT_BYTES
-    footprint = proportional_set_bytes(pool.pids) + slots
-    parent = proportional_set_bytes([os.getpid()])
+    # Slots are mapped by both sides, and each side's proportional set holds half of them.
+    half_slots = SLOTS_PER_PROCESS * DEFAULT_SLOT_BYTES // 2
+    footprint = proportional_set_bytes(pool.pids) + half_slots
+    parent = proportional_set_bytes([os.getpid()]) - half_slots
     size = pool_size(
         max(cores, float(settings.processes or 1)),
         limit,
@@ -157,6 +158,7 @@ def _run(settings: Settings, signals: StopSignals, stack: ExitStack) -> int:
             on_event,
             clock=time.monotonic,
             figures=figures,
+            logger=client_logger("vertex-budget.consumer"),
         )
 
     driver = Driver(
@@ -171,14 +173,16 @@ def _run(settings: Settings, signals: StopSignals, stack: ExitStack) -> int:
                 worker_version=worker_version(),
                 dead_letter_topic_name=settings.dlq_topic,
                 output_topic=settings.output_topic,
+                logger=client_logger("vertex-budget.producer"),
             ),
             end_offsets=EndOffsets(common),
             host=HostMemory(
                 settings.memory_limit,
                 lambda: pool.pids,
-                slots_bytes=processes * slots,
+                parent_at_rest_bytes=parent,
+                parent_slots_bytes=processes * half_slots,
+                processes_at_rest_bytes=processes * footprint,
                 prefetch_bytes=prefetch,
-                processes_at_rest_bytes=processes * (footprint - slots),
             ),
             make_client=make_client,
         ),

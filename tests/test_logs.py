@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from consumer.logs import Log, QueueWriter, RepeatLimiter, configure_logging
+from consumer.logs import Log, QueueWriter, RepeatLimiter, client_logger, configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -204,3 +204,23 @@ def test_a_field_that_cannot_be_shown_costs_only_its_line():
     lines = written("text", ("info", "a", {"x": Broken()}), ("info", "b", None))
     assert lines[0] == "a log line of consumer.test cannot be formatted"
     assert lines[1].endswith(" b")
+
+
+def test_a_kafka_client_tells_the_same_trouble_once_in_a_while():
+    """Each kind of its lines, whatever the text, until the interval has passed."""
+    now = [0.0]
+    stream = io.StringIO()
+    writer = configure_logging("text", stream=stream)
+    logger = client_logger("consumer.test.client", 30.0, lambda: now[0])
+    for attempt in range(5):
+        logger.log(logging.ERROR, "%s [%s] %s", "FAIL", "c#1", f"refused, attempt {attempt}")
+    logger.log(logging.WARNING, "%s [%s] %s", "SESSTMOUT", "c#1", "timed out")
+    now[0] = 31.0
+    logger.log(logging.ERROR, "%s [%s] %s", "FAIL", "c#1", "refused again")
+    writer.close()
+    lines = stream.getvalue().splitlines()
+    assert [line.split("] ")[1] for line in lines] == [
+        "refused, attempt 0",
+        "timed out",
+        "refused again",
+    ]
