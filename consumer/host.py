@@ -36,10 +36,14 @@ class HostMemory:
         Fixed limit; None: the container's, read again at every sample.
     pids : callable
         The handler processes now.
-    slots_bytes, prefetch_bytes : int
-        What slots and the client's prefetch may take.
+    parent_at_rest_bytes : int
+        The parent before it reads records, without its side of the slots.
+    parent_slots_bytes : int
+        The parent's side of all slots.
     processes_at_rest_bytes : int
-        All handler processes with the handler open, together.
+        All handler processes with the handler open, with both sides of their slots.
+    prefetch_bytes : int
+        What the client's prefetch may take.
     """
 
     def __init__(
@@ -47,36 +51,30 @@ class HostMemory:
         limit_bytes: int | None,
         pids: Callable[[], tuple[int, ...]],
         *,
-        slots_bytes: int,
-        prefetch_bytes: int,
+        parent_at_rest_bytes: int,
+        parent_slots_bytes: int,
         processes_at_rest_bytes: int,
+        prefetch_bytes: int,
     ) -> None:
         self._limit_bytes = limit_bytes
         self._pids = pids
-        self._slots_bytes = slots_bytes
+        self._at_rest_bytes = parent_at_rest_bytes + processes_at_rest_bytes
+        self._explained_bytes = parent_at_rest_bytes + parent_slots_bytes + prefetch_bytes
         self._prefetch_bytes = prefetch_bytes
-        self._processes_at_rest_bytes = processes_at_rest_bytes
-        self._parent_at_rest_bytes = proportional_set_bytes([os.getpid()])
 
     def sample(self, held_bytes: float) -> MemoryReading:
         """Measure memory now.
 
-        The parent's baseline is what it had at the start, plus any growth that the records it
-        holds, the slots and the prefetch do not explain.
+        The baseline is what everything had at the start, plus any growth of the parent that the
+        records it holds, the slots and the prefetch do not explain.
         """
         parent = proportional_set_bytes([os.getpid()])
-        explained = held_bytes + self._slots_bytes + self._prefetch_bytes
-        grown = parent - self._parent_at_rest_bytes - explained
+        grown = parent - self._explained_bytes - held_bytes
         if grown > TRIM_BYTES:
             trim()
             parent = proportional_set_bytes([os.getpid()])
-            grown = parent - self._parent_at_rest_bytes - explained
-        baseline = (
-            self._parent_at_rest_bytes
-            + max(0, int(grown))
-            + self._processes_at_rest_bytes
-            + self._slots_bytes
-        )
+            grown = parent - self._explained_bytes - held_bytes
+        baseline = self._at_rest_bytes + max(0, int(grown))
         limit = self._limit_bytes
         if limit is None:
             limit = memory_limit().limit_bytes
