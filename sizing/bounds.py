@@ -187,8 +187,10 @@ class Bounds:
 
     @property
     def binding(self) -> str:
-        """The smaller bound: ``"memory"`` or ``"deadline"``."""
-        return "memory" if self.memory_vertices < self.deadline_vertices else "deadline"
+        """The smaller bound: ``"memory"`` or ``"deadline"``; the deadline when they are equal."""
+        # Vertices tell apart what rounds to one message; messages, records without vertices.
+        memory = self.memory_vertices, self.memory_messages
+        return "memory" if memory < (self.deadline_vertices, self.deadline_messages) else "deadline"
 
     @property
     def budget_vertices(self) -> int:
@@ -251,8 +253,9 @@ def bounds_of_mix(
 
     Notes
     -----
-    Memory: held bytes of n messages <= available - room, with every process busy.
-    Deadline: n (parent + s / P_eff + (1 - 1 / P_eff) q s) + two chunks <= deadline.
+    Memory: held bytes of n messages <= available - room, with as many processes busy as fit.
+    Deadline: n (parent + s / P_eff) + (1 - 1 / P_eff) max(n q s, heaviest) + two chunks
+    <= deadline, for s seconds a message and the largest chain's share q.
     Units: vertices, messages. Source: DESIGN, "The arithmetic"; article 000 for the definition.
     """
     messages = float(mix[RECORDS])
@@ -265,30 +268,20 @@ def bounds_of_mix(
     chunk = chunk_working_bytes(mix, heaviest_working_bytes, model, situation)
     keeps = situation.keeps_bytes or (0.0,) * situation.processes
     inside = sum(max(kept, chunk) for kept in keeps)
-    room = min(
-        room_for_work_bytes(
-            inside, max(heaviest_working_bytes, chunk), situation.processes, available
-        ),
-        max(WORK_SHARE_RATIO * available, inside),
-    )
-    mean_working = max(model.mean_working_bytes(mix), 1.0)
-    effective = effective_processes(max(room, inside), mean_working, situation.processes)
+    heaviest = max(heaviest_working_bytes, chunk)
+    room = room_for_work_bytes(inside, heaviest, situation.processes, available)
+    # Chunks that do not fit are not dispatched, but one always is.
+    room = min(room, max(WORK_SHARE_RATIO * available, sum(keeps) + chunk))
+    effective = effective_processes(room, model.mean_working_bytes(mix), situation.processes)
     by_memory = max(1.0, (available - room) / held_per_message)
 
-    chain_seconds = max(
-        largest_chain_ratio * seconds_per_message,
-        0.0,
-    )
-    per_message = (
-        model.parent_seconds_per_message
-        + seconds_per_message / effective
-        + (1.0 - 1.0 / effective) * chain_seconds
-    )
+    per_message = model.parent_seconds_per_message + seconds_per_message / effective
+    chained = 1.0 - 1.0 / effective
     time_left = situation.drain_deadline_seconds - 2.0 * situation.chunk_seconds
-    # A record heavier than its chain's share of the window is the longest chain by itself.
-    time_left_lone = time_left - (1.0 - 1.0 / effective) * heaviest_seconds
-    per_message_lone = model.parent_seconds_per_message + seconds_per_message / effective
-    by_deadline = max(1.0, min(time_left / per_message, time_left_lone / per_message_lone))
+    # The longest chain is its share of everything, or the heaviest record alone if that is more.
+    by_share = time_left / (per_message + chained * largest_chain_ratio * seconds_per_message)
+    by_heaviest = (time_left - chained * heaviest_seconds) / per_message
+    by_deadline = max(1.0, min(by_share, by_heaviest))
 
     all_decoded = available / max(held_per_message + working_per_message, 1.0)
     return Bounds(

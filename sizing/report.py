@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Partitions that the one-line rendering names.
+WINDOWS_SHOWN = 4
+
 
 @dataclass(frozen=True, slots=True)
 class SampleWindow:
@@ -18,6 +21,9 @@ class SampleWindow:
     first_offset: int
     last_offset: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}] {self.first_offset}-{self.last_offset}"
+
 
 @dataclass(frozen=True, slots=True)
 class ClassFigure:
@@ -25,14 +31,14 @@ class ClassFigure:
 
     #: least size of the class, in units (larger of vertices and payload bytes / 64)
     from_units: int
-    #: records and counted vertices of this class in the sample
+    #: records of this class in the sample, and their size
     messages: int
-    vertices: int
+    units: int
     seconds_per_unit: float
     #: spread of the observations: (90th - 10th percentile) / median, 0 when unknown
     seconds_spread_ratio: float
     working_bytes_per_unit: float
-    #: chunk observations behind the rate; below 4 the rate is the prior
+    #: chunks behind the rate (parts add up); below 4 the rate is the prior
     observations: float
 
 
@@ -95,10 +101,18 @@ class SizingReport:
     notes: tuple[str, ...] = ()
 
     def line(self) -> str:
-        """Return the sizing in one line for the log."""
+        """Return the sizing in one line for the log.
+
+        Partitions beyond the first four are counted; all are in ``sample``.
+        """
+        binds = "memory binds" if self.binding == "memory" else "the deadline binds"
+        shown = [str(window) for window in self.sample.windows[:WINDOWS_SHOWN]]
+        more = len(self.sample.windows) - len(shown)
+        where = ", ".join(shown) + (f" and {more} more" if more else "")
         return (
             f"sized ({self.reason}): budget {self.vertex_budget:,} vertices"
-            f" / {self.message_budget:,} messages, the {self.binding} binds"
+            f" / {self.message_budget:,} messages, {binds}"
             f" (memory {self.memory_bound_vertices:,}, deadline {self.deadline_bound_vertices:,})"
-            f" from {self.sample.messages:,} messages, {self.sample.vertices:,} vertices"
+            f"; sample {self.sample.messages:,} messages, {self.sample.vertices:,} vertices"
+            + (f" of {where}" if where else "")
         )

@@ -37,6 +37,7 @@ from sizing.model import (
     PRIOR_PARENT_SECONDS_PER_MESSAGE,
     CostModel,
     coefficients,
+    implausible_bytes_factor,
 )
 from sizing.rates import PRIOR_BYTES_PER_VERTEX, PRIOR_SECONDS_PER_MESSAGE, Quantity, Rates
 from sizing.report import ClassFigure, Sample, SampleWindow, SizingReport
@@ -86,6 +87,8 @@ class Measuring:
         self._chunks_since_sample: Counter[int] = Counter()
         self._traced: Counter[int] = Counter()
         self._model_dirty = False
+        # Above 1: the bytes of the last sizing were implausible, and are raised by it.
+        self._bytes_factor = 1.0
         self._urgent = ""
         self._handler_seconds = 0.0
         self._cpu_seconds = 0.0
@@ -110,6 +113,10 @@ class Measuring:
         present = (self._recent[0].load + self._recent[1].load)[CLASS_RECORDS] > 0
         held = self.seconds_rates.held_up() | self.bytes_rates.held_up()
         return bool((present & held).any())
+
+    @property
+    def _exact_ratio(self) -> float:
+        return self._exact_vertices / self._counted_vertices if self._counted_vertices else 1.0
 
     # -- what arrives ------------------------------------------------------------------------
 
@@ -195,16 +202,17 @@ class Measuring:
             return
         self._model_dirty = False
         model = self._ledger.model
+        working_bytes = self.bytes_rates.in_force * self._bytes_factor
         moved = max(
             _largest_step(model.seconds_per_unit, self.seconds_rates.in_force),
-            _largest_step(model.working_bytes_per_unit, self.bytes_rates.in_force),
+            _largest_step(model.working_bytes_per_unit, working_bytes),
             abs(self._parent_seconds / model.parent_seconds_per_message - 1.0) - 0.2,
         )
         if moved > MODEL_STEP_RATIO:
             self._ledger.use_model(
                 CostModel(
                     self.seconds_rates.in_force.copy(),
-                    self.bytes_rates.in_force.copy(),
+                    working_bytes,
                     self._parent_seconds,
                 )
             )
@@ -304,6 +312,10 @@ class Measuring:
         if self.report is None:
             self.seconds_rates.end_exemption()
             self.bytes_rates.end_exemption()
+        measured = CostModel(self.seconds_rates.in_force, self.bytes_rates.in_force)
+        self._bytes_factor = implausible_bytes_factor(
+            measured, window.load, exact_ratio=self._exact_ratio
+        )
         self._model_dirty = True
         self.refresh_model()
         model = self._ledger.model
@@ -320,7 +332,9 @@ class Measuring:
         bytes_in_all = model.held_bytes(window.load) + model.working_bytes(window.load)
         budget_vertices = bounds.budget_vertices
         budget_messages = bounds.budget_messages
-        notes = self._notes(fit.separable, bytes_in_all / vertices, messages)
+        measured_bytes = measured.held_bytes(window.load) + measured.working_bytes(window.load)
+        exact_vertices = max(1.0, vertices * self._exact_ratio)
+        notes = self._notes(fit.separable, measured_bytes / exact_vertices, messages)
         if config.cap_vertices is not None and budget_vertices > config.cap_vertices:
             notes.append(f"the cap of {config.cap_vertices:,} vertices holds the budget down")
             budget_messages = max(1, budget_messages * config.cap_vertices // budget_vertices)
@@ -377,10 +391,12 @@ class Measuring:
             notes.append(
                 f"thin sample: {messages:,} messages of {self._config.warmup_messages:,} wanted"
             )
-        if bytes_per_vertex < LEAST_BYTES_PER_VERTEX_OF_TEXT:
+        if self._bytes_factor > 1.0:
+            least = LEAST_BYTES_PER_VERTEX_OF_TEXT
             notes.append(
-                f"{bytes_per_vertex:.1f} bytes per vertex is implausible (under"
-                f" {LEAST_BYTES_PER_VERTEX_OF_TEXT:.0f}); check the measurement"
+                f"the measured {bytes_per_vertex:.1f} bytes per vertex are refused: under"
+                f" {least:.0f} the text and its geometry cannot both be in them; {least:.0f} are"
+                " charged; check how working bytes are measured"
             )
         if self.ramp_holds:
             notes.append("a rate that fell is still held up (ramp)")
@@ -392,7 +408,7 @@ class Measuring:
             ClassFigure(
                 from_units=int(CLASS_EDGES_UNITS[c]),
                 messages=int(load[CLASS_RECORDS][c]),
-                vertices=int(load[CLASS_UNITS][c]),
+                units=int(load[CLASS_UNITS][c]),
                 seconds_per_unit=float(self._ledger.model.seconds_per_unit[c]),
                 seconds_spread_ratio=self.seconds_rates.spread_ratio(c),
                 working_bytes_per_unit=float(self._ledger.model.working_bytes_per_unit[c]),
@@ -408,7 +424,7 @@ class Measuring:
             messages=window.messages,
             vertices=int(load[VERTICES]),
             payload_bytes=int(load[PAYLOAD_BYTES]),
-            exact_ratio=self._exact_vertices / max(1, self._counted_vertices),
+            exact_ratio=self._exact_ratio,
             handler_seconds=self._handler_seconds,
             cpu_ratio=self._cpu_seconds / self._handler_seconds if self._handler_seconds else 1.0,
             first_at=window.first_wall,
