@@ -56,8 +56,10 @@ class Gate:
     #: counted vertices in flight at most, and what set it ("fixed" or "cap"); None: no limit
     vertices: int | None = None
     vertices_cause: str = "cap"
-    #: small budget until there is a size: seconds of work and held bytes; None once sized
+    #: small budget until there is a size: seconds of work (or as many records, if they are
+    #: heavier than a chunk) and held bytes; None once sized
     initial_seconds: float | None = None
+    initial_messages: int = 1
     initial_held_bytes: float | None = None
 
 
@@ -95,6 +97,8 @@ class Admission:
         #: what refused the head last; empty when nothing is refused
         self.refused_by = ""
         self.refused_since: float | None = None
+        #: when records were admitted last
+        self.admitted_at = 0.0
         #: partition whose head closed admission for the others
         self.closed_for: PartitionState | None = None
 
@@ -160,6 +164,8 @@ class Admission:
                 del self._with_pending[state.partition]
             elif self.closed_for is state:
                 break
+        if admitted:
+            self.admitted_at = now
         if not self.refused_by:
             self.refused_since = None
         elif self.refused_since is None:
@@ -297,7 +303,8 @@ class Admission:
             ratios[gate.vertices_cause] = charge.vertices / gate.vertices
         if gate.initial_seconds is not None and gate.initial_held_bytes is not None:
             ratios["initial"] = max(
-                charge.seconds / gate.initial_seconds, charge.held_bytes / gate.initial_held_bytes
+                min(charge.seconds / gate.initial_seconds, charge.messages / gate.initial_messages),
+                charge.held_bytes / gate.initial_held_bytes,
             )
         cause = next((name for name, ratio in ratios.items() if ratio > 1.0), "")
         return Verdict(cause, ratios)

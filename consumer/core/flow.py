@@ -332,6 +332,7 @@ class Flow:
                 config.cap_vertices,
                 "cap",
                 INITIAL_CHUNKS * config.chunk_seconds * config.processes,
+                INITIAL_CHUNKS * config.processes,
                 max(1.0, INITIAL_MEMORY_RATIO * self.limits.memory_available_bytes),
             )
         return Gate(deadline, config.cap_vertices, "cap")
@@ -405,6 +406,7 @@ class Flow:
 
     def _tick(self, event: Tick) -> list[Command]:
         now = event.now
+        states = self.ownership.states
         commands = self._start_processes(now)
         commands.extend(self.settlement.wake(now))
         commands.extend(self._kill_hung(now))
@@ -417,7 +419,10 @@ class Flow:
         verdict = self.admission.judge(self.gate(), charge=charge)
         self._reconsider_pause(verdict, charge, now)
         own = set(self.admission.held_back)
-        commands.extend(self.pauses.reconcile(set(self.ownership.states), own, now))
+        # What a partition has fetched and not admitted goes first: resumed before, it would be
+        # paused again at once.
+        own |= {p for p in self.pauses.own if p in states and states[p].pending}
+        commands.extend(self.pauses.reconcile(set(states), own, now))
         commands.extend(self._commit_due(now))
         fetch = self._next_fetch(verdict, charge)
         if fetch is not None and not self._closed:
@@ -428,7 +433,8 @@ class Flow:
         """Publish a sizing when one is due."""
         if not self._memory_known:
             return []
-        reason = self.measuring.due(self.limits, now)
+        biased = bool(self.admission.held_back)
+        reason = self.measuring.due(self.limits, now, biased=biased)
         available = self.limits.memory_available_bytes
         if not reason and self.measuring.sized:
             moved = abs(available / max(1, self._sized_for_bytes) - 1.0) > LIMIT_STEP_RATIO
@@ -446,10 +452,12 @@ class Flow:
         if self.settlement.deliveries_refused:
             self.pauses.begin("delivery", now)
         elif refuser:
-            self.pauses.when_full(refuser, ratio, charge.predicted_drain_seconds, now)
-        else:
-            held = self.pauses.refuser
-            self.pauses.when_free(verdict.ratio(held), now)
+            self.pauses.when_full(
+                refuser, ratio, charge.predicted_drain_seconds, self.admission.admitted_at, now
+            )
+        if not self.admission.refused_by and not self.settlement.deliveries_refused:
+            left = self.ledger.model.seconds(self.ledger.waiting) / charge.effective_processes
+            self.pauses.when_room(verdict.ratio(self.pauses.refuser), left, now)
 
     def _fullest(self, verdict: Verdict) -> tuple[str, float]:
         """Return what makes the window full, and how full; empty when it is not."""
@@ -478,7 +486,9 @@ class Flow:
         largest = max(1, self._largest_record_bytes)
         if largest > max(room, pending_room) and not self._nothing_but_retries():
             return None
-        most = self.config.fetch_messages
+        # What one fetch costs the parent is time in which no process gets a chunk.
+        parent_seconds = self.ledger.model.parent_seconds_per_message
+        most = min(self.config.fetch_messages, int(self.config.chunk_seconds / parent_seconds))
         if room < self.config.client_queue_bytes:
             most = int(min(most, max(1.0, max(room, 0.0) / largest)))
         return Fetch(max(1, min(most, self._messages_left(verdict))), 0.0)

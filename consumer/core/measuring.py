@@ -49,6 +49,8 @@ RECENT_SECONDS = 1.0
 RECENT_RECORDS = 500
 #: A bound of the recent mix this far from the published one is a drift.
 DRIFT_RATIO = 0.2
+#: ... beyond so many standard errors of the two means.
+DRIFT_ERRORS = 2.0
 #: At-once sizings are published no more often than this.
 LEAST_BETWEEN_SECONDS = 1.0
 #: The model in force follows its rates when one of them is this far off.
@@ -97,6 +99,8 @@ class Measuring:
         self._counted_vertices = 0
         self._last_seen_classes = np.zeros(CLASS_COUNT, dtype=bool)
         self._checked_at = 0.0
+        #: the window of the last sizing
+        self._sized_window = Window()
         self.first_record_at: float | None = None
         self.report: SizingReport | None = None
         self.published_at = 0.0
@@ -231,8 +235,11 @@ class Measuring:
             and self._handler_seconds >= config.warmup_seconds
         )
 
-    def due(self, limits: Limits, now: float) -> str:
-        """Return why a sizing is due now; empty when none is."""
+    def due(self, limits: Limits, now: float, *, biased: bool) -> str:
+        """Return why a sizing is due now; empty when none is.
+
+        ``biased``: a partition is paused for its own reason, so what arrives is not the mix.
+        """
         if not self.sized:
             return "warm-up" if self.warmup_over(now) else ""
         if now - self.published_at < LEAST_BETWEEN_SECONDS:
@@ -242,7 +249,7 @@ class Measuring:
         if now - self._checked_at >= LEAST_BETWEEN_SECONDS / 2:
             self._checked_at = now
             recent = self._recent_window()
-            if recent.messages:
+            if recent.messages and not biased:
                 if self._new_class(recent):
                     return "new-class"
                 if recent.messages >= min(RECENT_RECORDS, 50) and self._drifted(recent, limits):
@@ -265,8 +272,10 @@ class Measuring:
         if report is None:
             return False
         bounds = self.bounds(recent, limits)
+        model = self._ledger.model
+        error = np.hypot(recent.relative_error(model), self._sized_window.relative_error(model))
         return any(
-            abs(new / max(old, 1) - 1.0) > DRIFT_RATIO
+            abs(new / max(old, 1) - 1.0) > DRIFT_RATIO + DRIFT_ERRORS * error
             for new, old in (
                 (bounds.memory_vertices, report.memory_bound_vertices),
                 (bounds.deadline_vertices, report.deadline_bound_vertices),
@@ -370,6 +379,7 @@ class Measuring:
         self.published_at = now
         self.sizings[reason] += 1
         self._urgent = ""
+        self._sized_window = window
         self._last_seen_classes = (window.load[CLASS_RECORDS] > 0) | (
             self._last_seen_classes & self.seconds_rates.established()
         )

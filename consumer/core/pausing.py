@@ -39,6 +39,11 @@ class PauseControl:
     _own_since: dict[Partition, float] = field(default_factory=dict)
 
     @property
+    def own(self) -> set[Partition]:
+        """Partitions that are paused for a reason of their own."""
+        return set(self._own_since)
+
+    @property
     def everything(self) -> bool:
         """Whether everything assigned is meant to be paused."""
         return self.all_since is not None
@@ -48,7 +53,9 @@ class PauseControl:
         running = 0.0 if self.all_since is None else now - self.all_since
         return self._paused_seconds + running
 
-    def when_full(self, refuser: str, ratio: float, drain_seconds: float, now: float) -> None:
+    def when_full(
+        self, refuser: str, ratio: float, drain_seconds: float, admitted_at: float, now: float
+    ) -> None:
         """Note that the next record does not fit, and pause everything when it will last.
 
         Parameters
@@ -59,11 +66,12 @@ class PauseControl:
             How full it is.
         drain_seconds : float
             Predicted seconds to finish everything in flight.
+        admitted_at : float
+            When a record was admitted last.
         now : float
             Monotonic seconds.
         """
-        if self.full_since is None:
-            self.full_since = now
+        self.full_since = max(self.full_since or now, admitted_at)
         if self.everything:
             return
         way_down = drain_seconds * max(0.0, ratio - RESUME_RATIO) / max(ratio, 1e-9)
@@ -71,12 +79,24 @@ class PauseControl:
             self.all_since = now
             self.refuser = refuser
 
-    def when_free(self, ratio: float, now: float) -> None:
-        """Note that the next record fits; resume at the threshold."""
-        self.full_since = None
+    def when_room(self, ratio: float, work_left_seconds: float, now: float) -> None:
+        """Note that nothing is refused; resume at the threshold, or before the work runs out.
+
+        Parameters
+        ----------
+        ratio : float
+            How full the limit is that everything was paused for.
+        work_left_seconds : float
+            Predicted seconds of work that waits, shared among the processes. One long chain can
+            hold the ratio up when nothing else is left to do.
+        now : float
+            Monotonic seconds.
+        """
+        if ratio <= RESUME_RATIO:
+            self.full_since = None
         if self.all_since is None or now - self.all_since < LEAST_PAUSE_SECONDS:
             return
-        if ratio <= RESUME_RATIO:
+        if ratio <= RESUME_RATIO or (work_left_seconds < LEAST_PAUSE_SECONDS and ratio < 1.0):
             self.end(now)
 
     def begin(self, refuser: str, now: float) -> None:

@@ -12,8 +12,11 @@ import numpy as np
 
 from consumer.core.columns import Partition
 from consumer.core.work import HEAVY_CLASS_FROM, Run
-from sizing.load import CLASS_RECORDS, RECORDS, Load, zero_load
+from sizing.load import CLASS_RECORDS, CLASS_UNITS, RECORDS, Load, zero_load
 from sizing.model import CostModel, largest_units_of_class
+
+#: Second moment over squared mean of sizes spread evenly over one class (1 to 4): 7 / 6.25.
+WITHIN_CLASS_FACTOR = 1.12
 
 
 @dataclass(slots=True)
@@ -76,6 +79,19 @@ class Window:
         for size_class, units in largest.items():
             if units > self.heaviest_units.get(size_class, 0):
                 self.heaviest_units[size_class] = units
+
+    def relative_error(self, model: CostModel) -> float:
+        """Return the relative standard error of the window's mean cost of a record.
+
+        Where few records hold most of the cost, as coastlines among pings, a mean over thousands
+        of records is known no better than the number of those few.
+        """
+        records = np.maximum(self.load[CLASS_RECORDS], 1)
+        costs = model.seconds_per_unit * self.load[CLASS_UNITS]
+        total = float(costs.sum())
+        if total <= 0:
+            return 1.0
+        return float(np.sqrt(WITHIN_CLASS_FACTOR * (costs * costs / records).sum())) / total
 
     def largest_chain_ratio(self, model: CostModel) -> float:
         """Share of the window's seconds in its largest chain, in [0, 1]."""
