@@ -1,0 +1,140 @@
+"""More work than may be held: pausing, resuming, and never more than the budget."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests import traffic
+from tests.acceptance import running
+from tests.acceptance.payloads import points
+from tests.acceptance.running import Worker
+from tests.producing import produce
+
+
+class Watch:
+    """Scrapes a worker over and over, and judges each picture by the handler's true costs."""
+
+    def __init__(self, worker, true_seconds):
+        self._worker = worker
+        self._true_seconds = true_seconds
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.scrapes = 0
+        #: pictures in which what is in flight takes longer than it may
+        self.overruns: list[dict[str, float]] = []
+        #: records admitted from one picture to the next although both were over the budget
+        self.admitted_over: list[tuple[float, float]] = []
+        self.states: set[str] = set()
+        self.limits: set[str] = set()
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+
+    def _look(self):
+        was_over, admitted_before = False, 0.0
+        while not self._over.wait(0.05):
+            figures = self._worker.metrics()
+            if not figures:
+                continue
+            self.scrapes += 1
+            messages = figures["in_flight_messages"][()]
+            vertices = figures["in_flight_vertices"][()]
+            deadline = figures["drain_deadline_seconds"][()]
+            if self._true_seconds(messages, vertices) > deadline and messages > 1:
+                self.overruns.append({"messages": messages, "vertices": vertices})
+            # A rate that rises values what is in flight anew: over the budget, but not admitted.
+            is_over = max(figures["used_ratio"].values()) > 1.0
+            admitted = messages + figures["messages_total"][("done",)]
+            if was_over and is_over and admitted > admitted_before:
+                self.admitted_over.append((admitted_before, admitted))
+            was_over, admitted_before = is_over, admitted
+            self.states |= {s for (s,), value in figures["state"].items() if value}
+            self.limits |= {c for (c,), value in figures["limited_by"].items() if value}
+
+
+@pytest.mark.timeout(120)
+def test_a_slow_handler_with_a_backlog_pauses_and_is_not_evicted(
+    kafka, topic_factory, group_id, tmp_path
+):
+    """Three poll intervals of work are done under the budget, with pauses and one assignment."""
+    topic = topic_factory(4)
+    count = 3_000
+    produce(kafka.bootstrap_servers, topic, points(count))
+    with Worker(
+        tmp_path,
+        kafka.bootstrap_servers,
+        topic,
+        group_id,
+        VBTEST_SECONDS_PER_RECORD=0.013,
+        KAFKA_MAX_POLL_INTERVAL_MS=6000,
+        KAFKA_SESSION_TIMEOUT_MS=6000,
+        VERTEX_BUDGET_WARMUP_SECONDS=1,
+        VERTEX_BUDGET_WARMUP_MESSAGES=100,
+    ) as worker:
+        with Watch(worker, lambda messages, _: messages * 0.013 / 2) as watch:
+            worker.until_handled(count, 80.0)
+            worker.until(lambda: running.lag(kafka, group_id, topic, 4) == 0, "commits")
+            worker.until(lambda: worker.metric("in_flight_messages") == 0, "nothing in flight")
+            worker.until(lambda: worker.metric("partitions", "paused") == 0, "nothing paused")
+        figures = worker.metrics()
+        worker.stop()
+    handled = worker.handled()
+    assert handled[-1].at_ns - handled[0].at_ns > 18e9
+    assert worker.log().count("assigned: ") == 1
+    assert figures["pauses_total"][()] >= 1
+    assert figures["resumes_total"][()] == figures["pauses_total"][()]
+    assert figures["paused_seconds_total"][()] > 0
+    assert watch.scrapes > 50
+    assert "backpressured" in watch.states
+    assert "deadline" in watch.limits
+    assert watch.overruns == []
+    assert watch.admitted_over == []
+    assert running.duplicates(handled) == {}
+    assert figures["deadline_source"][("max.poll.interval",)] == 1
+
+
+@pytest.mark.timeout(120)
+def test_from_pings_to_polygons_the_budget_follows(kafka, topic_factory, group_id, tmp_path):
+    """After a warm-up on pings alone, heavy records shrink the budget before they can overrun it."""
+    topic = topic_factory(4)
+    light = traffic.pings(4_000)
+    heavy = traffic.heavy(160, max_vertices=4_000)
+    with Worker(
+        tmp_path,
+        kafka.bootstrap_servers,
+        topic,
+        group_id,
+        # Thousands of times what a ping costs, and within what one record may cost.
+        VBTEST_SECONDS_PER_VERTEX=0.00005,
+        KAFKA_MAX_POLL_INTERVAL_MS=6000,
+        KAFKA_SESSION_TIMEOUT_MS=6000,
+        VERTEX_BUDGET_WARMUP_SECONDS=0.2,
+        VERTEX_BUDGET_WARMUP_MESSAGES=1000,
+    ) as worker:
+        produce(kafka.bootstrap_servers, topic, light)
+        worker.until(lambda: worker.metric("sizings_total", "warm-up") == 1, "a size from pings")
+        worker.until_handled(len(light))
+        before = worker.metrics()
+        with Watch(worker, lambda _, vertices: vertices * 0.00005 / 2) as watch:
+            produce(kafka.bootstrap_servers, topic, heavy)
+            reasons = ("new-class", "mix-drift", "prediction-failed")
+            worker.until(
+                lambda: sum(worker.metric("sizings_total", r) for r in reasons), "a new size"
+            )
+            worker.until_handled(len(light) + len(heavy), 80.0)
+            worker.until(lambda: running.lag(kafka, group_id, topic, 4) == 0, "commits")
+        after = worker.metrics()
+        worker.stop()
+    assert worker.log().count("assigned: ") == 1
+    assert after["messages"][()] < before["messages"][()]
+    assert after["messages_total"][("dead-lettered",)] == 0
+    assert watch.overruns == []
+    assert watch.admitted_over == []
+    assert running.duplicates(worker.handled()) == {}
