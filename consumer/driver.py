@@ -126,7 +126,8 @@ class Driver:
         self._closed = False
         self._last_housekeeping_at = 0.0
         self._last_snapshot_at = 0.0
-        self._cpu_seconds = time.thread_time()
+        #: of turns that had records, results or deliveries, since the last look
+        self._cpu_seconds = 0.0
         self._messages_measured = 0
         self._ends: dict[Partition, int] = {}
         self._pool_peak_ratio = 0.0
@@ -154,12 +155,17 @@ class Driver:
 
     def _turn(self) -> None:
         now = time.monotonic()
+        cpu_seconds = time.thread_time()
+        messages = self._messages_measured
         self.last_step_at = now
         self._look_at_signals(now)
-        self._pump(self._result_wait())
+        worked = self._pump(self._result_wait())
         now = time.monotonic()
         self.take(Tick(now))
         self._poll_client(now)
+        if worked or self._messages_measured > messages:
+            # Turns that only wait are no cost of records.
+            self._cpu_seconds += time.thread_time() - cpu_seconds
         if now - self._last_housekeeping_at >= HOUSEKEEPING_SECONDS:
             self._housekeep(now)
         if now - self._last_snapshot_at >= SNAPSHOT_SECONDS:
@@ -170,12 +176,12 @@ class Driver:
             return 0.0
         return RESULT_WAIT_SECONDS if self._has_room else FULL_WAIT_SECONDS
 
-    def _pump(self, wait_seconds: float) -> None:
-        """Take in results of processes and deliveries."""
-        for event in self._pool.poll(wait_seconds):
+    def _pump(self, wait_seconds: float) -> bool:
+        """Take in results of processes and deliveries; return whether there were any."""
+        events: list[Event] = [*self._pool.poll(wait_seconds), *self._producer.poll()]
+        for event in events:
             self.take(event)
-        for delivered in self._producer.poll():
-            self.take(delivered)
+        return bool(events)
 
     def _look_at_signals(self, now: float) -> None:
         count = self._signals.count
@@ -323,11 +329,9 @@ class Driver:
                 reading.used_bytes,
             )
         )
-        cpu_seconds = time.thread_time()
         if self._messages_measured >= LEAST_MESSAGES_MEASURED:
-            spent = cpu_seconds - self._cpu_seconds
-            self.take(ParentMeasured(now, self._messages_measured, spent))
-        self._cpu_seconds = cpu_seconds
+            self.take(ParentMeasured(now, self._messages_measured, self._cpu_seconds))
+        self._cpu_seconds = 0.0
         self._messages_measured = 0
         for trouble in self._producer.take_errors():
             self._log.say("warning", f"Kafka: {trouble.text}", repeat_key=trouble.code)

@@ -39,6 +39,10 @@ CLOSES_AFTER_SECONDS = 1.0
 #: Share of the deadline that one chain may fill while others wait, and where it may go on.
 CHAIN_SHARE = 0.5
 CHAIN_RESUME_SHARE = 0.25
+#: ... or less, so that a partition is paused for so long (at most ten times a minute), but not so
+#: little that the chain's process runs dry while fetching begins again.
+CHAIN_PAUSE_SECONDS = 6.5
+CHAIN_LEAST_SECONDS = 1.0
 #: A refused head is tried again when the limit that refused it is at most this full.
 ADMISSION_QUANTUM_RATIO = 0.95
 #: A chain that waits for a retry may hold this share of the memory and this many records
@@ -136,22 +140,32 @@ class Admission:
         What was refused is tried again only when a twentieth of the limit is free: otherwise
         every finished chunk admits a sliver, and the parent's cost per record triples.
         """
-        admitted: list[Run] = []
         for state in list(self.held_back.values()):
             self._hold_back(state, gate)
         if not self._with_pending:
             self.refused_by, self.refused_since, self.closed_for = "", None, None
-            return admitted
+            return []
         if (
             self.refused_by
             and not self._nothing_held()
             and self.judge(gate).ratio(self.refused_by) > ADMISSION_QUANTUM_RATIO
         ):
-            return admitted
+            return []
         self.refused_by = ""
+        admitted = self._admit_pending(gate, now)
+        if admitted:
+            self.admitted_at = now
+        if not self.refused_by:
+            self.refused_since = None
+        elif self.refused_since is None:
+            self.refused_since = now
+        return admitted
+
+    def _admit_pending(self, gate: Gate, now: float) -> list[Run]:
+        admitted: list[Run] = []
+        waiting = sorted(self._with_pending.values(), key=lambda p: p.pending[0].sequence)
         if self.closed_for is not None and not self.closed_for.pending:
             self.closed_for = None
-        waiting = sorted(self._with_pending.values(), key=lambda p: p.pending[0].sequence)
         if self.closed_for is not None:
             waiting = [self.closed_for]
         elif self._fit_together(waiting, gate):
@@ -164,12 +178,6 @@ class Admission:
                 del self._with_pending[state.partition]
             elif self.closed_for is state:
                 break
-        if admitted:
-            self.admitted_at = now
-        if not self.refused_by:
-            self.refused_since = None
-        elif self.refused_since is None:
-            self.refused_since = now
         return admitted
 
     def _fit_together(self, waiting: list[PartitionState], gate: Gate) -> bool:
@@ -245,8 +253,11 @@ class Admission:
         else:
             state.own_pauses.pop("retry", None)
         limit = gate.deadline_seconds or np.inf
-        share = CHAIN_RESUME_SHARE if "ordering" in state.own_pauses else CHAIN_SHARE
-        if longest is not None and longest > share * limit:
+        most = CHAIN_SHARE * limit
+        if "ordering" in state.own_pauses:
+            lower = max(most - CHAIN_PAUSE_SECONDS, CHAIN_LEAST_SECONDS)
+            most = min(CHAIN_RESUME_SHARE * limit, lower)
+        if longest is not None and longest > most:
             state.own_pauses["ordering"] = (
                 f"one chain of {name} holds {longest:.1f} s of work; half of what may be in"
                 f" flight ({limit:.1f} s) is the most for one chain"

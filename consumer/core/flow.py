@@ -69,6 +69,8 @@ SHARDS_PER_PROCESS = 4
 LIMIT_STEP_RATIO = 0.05
 #: Waiting for the first of new records; a chunk's results are waited for elsewhere.
 IDLE_WAIT_SECONDS = 0.1
+#: The same while everything is paused and nothing is held.
+PAUSED_WAIT_SECONDS = 0.02
 #: What fetched and waits for room may hold, of the memory.
 PENDING_MEMORY_RATIO = 0.1
 #: A process that dies again and again is started again after this, doubled each time.
@@ -122,6 +124,8 @@ class Flow:
         self._largest_record_bytes = 0
         self._largest_record_at = 0.0
         self._last_fetched_at: float | None = None
+        #: the last fetch has brought nothing (yet)
+        self._fetch_unanswered = True
         self.status = Status(self)
         self._handlers: dict[type, Callable[[Any], list[Command]]] = {
             Assigned: self._assigned,
@@ -204,6 +208,7 @@ class Flow:
             if state is None or state.revoking or not len(fetched.columns):
                 continue
             self._last_fetched_at = event.now
+            self._fetch_unanswered = False
             self.admission.queue(state, fetched)
             largest = int(fetched.columns.payload_bytes.max())
             if (
@@ -239,7 +244,10 @@ class Flow:
         return commands
 
     def _delivered(self, event: Delivered) -> list[Command]:
-        return self.settlement.delivered(event) + self._advance(event.now)
+        commands = self.settlement.delivered(event)
+        if self.ownership.drains:
+            commands.extend(self._finish_drains(event.now))
+        return commands
 
     # -- processes ---------------------------------------------------------------------------
 
@@ -471,15 +479,16 @@ class Flow:
 
     def _next_fetch(self, verdict: Verdict, charge: Charge) -> Fetch | None:
         """Return the next call for records; None while there is no room for a moment."""
-        serve_only = Fetch(1, 0.0 if not self.ledger.empty else IDLE_WAIT_SECONDS)
+        empty = self.ledger.empty and not self.ledger.pending_bytes
+        came_back_empty, self._fetch_unanswered = self._fetch_unanswered, True
         if self._stopping or self.pauses.everything:
-            return Fetch(1, 0.0)
-        if not self._memory_known:
+            return Fetch(1, PAUSED_WAIT_SECONDS if empty else 0.0)
+        # Waiting gathers one record only: not while there is more to be had at once.
+        serve_only = Fetch(1, IDLE_WAIT_SECONDS if empty else 0.0)
+        if not self._memory_known or (empty and came_back_empty):
             return serve_only
         if self._fullest(verdict)[0] or self.admission.waits_for_room:
             return None
-        if self.ledger.empty and not self.ledger.pending_bytes:
-            return serve_only
         room = self.ledger.available_bytes - charge.room_bytes - charge.held_bytes
         pending_room = PENDING_MEMORY_RATIO * self.ledger.available_bytes
         pending_room -= self.ledger.pending_bytes

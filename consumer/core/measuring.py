@@ -11,7 +11,7 @@ class never seen appears or a prediction fails.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +53,8 @@ DRIFT_RATIO = 0.2
 DRIFT_ERRORS = 2.0
 #: At-once sizings are published no more often than this.
 LEAST_BETWEEN_SECONDS = 1.0
+#: Readings of the parent's cost that are remembered.
+PARENT_READINGS = 5
 #: The model in force follows its rates when one of them is this far off.
 MODEL_STEP_RATIO = 0.03
 #: A chunk's working bytes are measured until its main class is known, then every so many chunks.
@@ -83,6 +85,7 @@ class Measuring:
         self.seconds_rates = Rates(Quantity.SECONDS)
         self.bytes_rates = Rates(Quantity.BYTES)
         self._parent_seconds = PRIOR_PARENT_SECONDS_PER_MESSAGE
+        self._parent_readings: deque[float] = deque(maxlen=PARENT_READINGS)
         self._window = Window()
         self._recent = (Window(), Window())
         self._published_window = Window()
@@ -191,11 +194,15 @@ class Measuring:
         self._model_dirty = True
 
     def parent_measured(self, messages: int, seconds: float) -> None:
-        """Learn the parent's own cost of a record (a moving average over about ten readings)."""
+        """Learn the parent's own cost of a record: the least of the last few readings.
+
+        Every turn of its loop costs something as well, which a trickle of records makes look
+        like a cost of each; what counts at the limit is the cost in full fetches.
+        """
         if messages <= 0 or seconds < 0:
             return
-        measured = min(max(seconds / messages, 1e-7), 1e-2)
-        self._parent_seconds += 0.1 * (measured - self._parent_seconds)
+        self._parent_readings.append(min(max(seconds / messages, 1e-7), 1e-2))
+        self._parent_seconds = min(self._parent_readings)
         self._model_dirty = True
 
     # -- the model ---------------------------------------------------------------------------

@@ -13,8 +13,10 @@ A result of a fenced epoch frees what it held, moves no offset and produces noth
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
@@ -110,12 +112,12 @@ class Settlement:
         return commands
 
     def _sort(self, chunk: InsideChunk, outcome: ChunkOutcome) -> list[_Sorted]:
-        starts = np.cumsum([0] + [len(piece) for piece in chunk.pieces])
+        starts = [0, *accumulate(len(piece) for piece in chunk.pieces)]
         ends = [_Sorted() for _ in chunk.pieces]
 
         def place(index: int) -> tuple[int, int]:
-            number = int(np.searchsorted(starts, index, side="right")) - 1
-            return number, index - int(starts[number])
+            number = bisect_right(starts, index) - 1
+            return number, index - starts[number]
 
         for fault in outcome.retry:
             number, local = place(fault.index)
