@@ -213,7 +213,8 @@ class Driver:
         except ClientFatalError as error:
             self._rebuild(error, now)
             return
-        self._flow.status.waiting_for_instance_id = False
+        if self._client.joined:
+            self._flow.status.waiting_for_instance_id = False
         for trouble in self._client.take_errors():
             self._log.say("warning", f"Kafka: {trouble.text}", repeat_key=trouble.code)
         for event in events:
@@ -223,14 +224,15 @@ class Driver:
 
     def _rebuild(self, error: ClientFatalError, now: float) -> None:
         """Make a new client after a fatal error; what the old one had is read again."""
-        self._log.say("warning", f"the Kafka client gave up ({error.text}); it is made again")
+        text = f"the Kafka client gave up ({error.text}); it is made again"
+        self._log.say("warning", text, repeat_key=text)
         client, self._client = self._client, None
         assigned = self._flow.partitions()
         if assigned:
             self.take(Lost(now, assigned))
         if client is not None:
             client.close()
-        self._flow.status.waiting_for_instance_id = "INSTANCE" in error.code
+        self._flow.status.waiting_for_instance_id = error.waits_for_instance_id
         self._rebuild_at = now + REBUILD_SECONDS
 
     def _on_callback(self, event: Event) -> None:

@@ -312,7 +312,8 @@ class _RepeatFilter(logging.Filter):
     """Lets each kind of line of the Kafka client through once in a while.
 
     The client says (facility, client's name, text); while a broker is away it says the same
-    several times a second, with another number in each text.
+    several times a second, with another number in each text, and a client that is made again has
+    another name.
     """
 
     def __init__(self, repeats: RepeatLimiter) -> None:
@@ -322,7 +323,7 @@ class _RepeatFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether this line is told."""
         arguments = record.args if isinstance(record.args, tuple) else ()
-        return self._repeats.admit(" ".join(map(str, arguments[:2])) or record.msg) is not None
+        return self._repeats.admit(str(arguments[0]) if arguments else record.msg) is not None
 
 
 def client_logger(
