@@ -36,7 +36,7 @@ from bench.core_cost import CoreCost, core_cost
 from bench.product import ProductRun, run_product
 from bench.topics import PARTITIONS as PARTITIONS_OF_TOPIC
 from bench.topics import fill_topic
-from bench.traffic import load_traffic
+from bench.traffic import COPIES, load_traffic, with_copies
 
 IN_FLIGHT = (100, 1_000, 10_000, 100_000, 1_000_000)
 PARTITIONS = (1, 10, 100, 1_000)
@@ -93,7 +93,7 @@ def measure_worker(options: argparse.Namespace, repeats: int) -> list[ProductRun
         bootstrap = kafka.bootstrap_servers
         topic = kafka.create_topic(f"parent-cost-{uuid.uuid4().hex[:8]}", PARTITIONS_OF_TOPIC)
         try:
-            fill_topic(bootstrap, topic, traffic.records, count)
+            fill_topic(bootstrap, topic, with_copies(traffic.records, COPIES), count)
             for _ in range(repeats):
                 runs.append(
                     run_product(bootstrap, topic, count, handler="bench.light_handler:handle")

@@ -51,7 +51,7 @@ from bench.common import (
 )
 from bench.product import ProductRun, run_product
 from bench.topics import PARTITIONS, fill_topic
-from bench.traffic import KINDS, load_traffic, write_layer
+from bench.traffic import COPIES, KINDS, load_traffic, with_copies, write_layer
 from consumer.broker import KafkaAdmin
 
 PROCESSES = 2
@@ -149,7 +149,9 @@ def measure_kind(
     topic = kafka.create_topic(f"throughput-{kind}-{uuid.uuid4().hex[:8]}", PARTITIONS)
     results: dict[str, list[Result]] = {}
     try:
-        fill_topic(kafka.bootstrap_servers, topic, traffic.records, count)
+        fill_topic(
+            kafka.bootstrap_servers, topic, with_copies(traffic.records, options.copies), count
+        )
         for _ in range(repeats):
             for name in options.contenders:
                 if name == "product":
@@ -251,6 +253,12 @@ def main() -> None:
         default=["product", *BASELINES],
     )
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the records preloaded")
+    parser.add_argument(
+        "--copies",
+        type=int,
+        default=COPIES,
+        help="copies of the records with keys of their own; 1: keys as in the data",
+    )
     parser.add_argument("--outputs", action="store_true", help="the worker produces outputs too")
     parser.add_argument("--memory-limit", default="2GiB", help="VERTEX_BUDGET_MEMORY_LIMIT")
     options = parser.parse_args()
@@ -268,6 +276,7 @@ def main() -> None:
         "processes": PROCESSES,
         "polygons": polygons,
         "outputs": options.outputs,
+        "copies": options.copies,
         "kinds": kinds,
     }
     if not options.json:

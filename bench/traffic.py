@@ -3,7 +3,9 @@
 Real records where ``VERTEX_BUDGET_CORPUS`` names a corpus (``derived/pings.ndjson``,
 ``derived/mixed_stream.ndjson``, ``good/natural-earth``), generated ones of the same shape
 otherwise. A kind of traffic is a list of a few thousand records that is repeated to any length;
-keys are those of the data.
+each repetition
+stands for other vehicles and areas, so its keys are those of the data with the number of the copy
+behind them (up to ``COPIES``, then from the first again).
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ LAYER_FILES = (
     "click_that_hood/milwaukee",
     "click_that_hood/kaiserslautern",
 )
+
+#: Copies with keys of their own. One key may hold nearly half of the work of a few records.
+COPIES = 16
 
 Record = tuple[bytes, bytes]
 Position = tuple[float, float]
@@ -61,6 +66,13 @@ def load_traffic(kind: str, seed: int) -> Traffic:
     if folder is not None:
         return Traffic(kind, _corpus_records(folder, kind), "corpus")
     return Traffic(kind, _generated_records(kind, random.Random(seed)), "generated")
+
+
+def with_copies(records: list[Record], copies: int) -> list[Record]:
+    """Return the records repeated, each copy with keys of its own; one copy keeps the keys."""
+    if copies == 1:
+        return records
+    return [(b"%b-%d" % (key, copy), value) for copy in range(copies) for key, value in records]
 
 
 def write_layer(path: Path, seed: int) -> int:
