@@ -15,6 +15,7 @@ the place that its prior gave it.
 Rules of the figure in force:
 
 - below four observations a class takes its prior, or its own figure if two observations say more;
+- a class that is hardly a tenth of its chunks is not believed to be the cheapest of all;
 - a rise applies at once;
 - a fall is held up: after n observations since it began, at most to 1/n (by half per doubling),
   so that one quiet minute does not open the gates; until the first sizing it is not, nor is a
@@ -37,12 +38,14 @@ from sizing.robust import RATIO_RANGE, RATIOS_RECENT, TINY, failing, median_rati
 
 #: Observations that a class needs before its own rate counts.
 LEAST_OBSERVATIONS = 4
+#: A class that is less than this of its twenty remembered chunks proves little by itself.
+LEAST_EVIDENCE = 2.0
 #: Observations from which a class's own figure may exceed its prior.
 LEAST_TO_EXCEED_PRIOR = 2
 #: Chunks that a class remembers: forgetting goes by a class's own work, not by the clock.
 CHUNKS_REMEMBERED = 20
-#: A class with less than this share of a chunk's cost learns nothing from it, unless it is the
-#: largest of the chunk.
+#: A class with less than this share of a chunk's cost learns nothing from it, unless it has half
+#: of the largest share or more.
 LEAST_SHARE = 0.1
 #: A class never seen costs this many times the nearest smaller class that was.
 UNSEEN_FACTOR = 4.0
@@ -114,13 +117,15 @@ class Rates:
     def __init__(self, quantity: Quantity) -> None:
         self.quantity = quantity
         self._prior = prior_per_unit(quantity)
-        # What explains the chunks: a class's own figure from its first observation on.
+        # What explains the chunks: the prior, and from its first observation on a class's own.
         self._fitted = self._prior.copy()
         self._estimate = self._prior.copy()
         self.in_force = self._prior.copy()
         self._observations = np.zeros(CLASS_COUNT)
-        # Observations by the class's own figure, not by what it is charged.
+        # Of how many of its remembered chunks a class is, by its own figure: parts add up.
         self._evidence = np.zeros(CLASS_COUNT)
+        # Its figure if it were a tenth of them.
+        self._a_tenth = np.zeros(CLASS_COUNT)
         # Chunks remembered by each class: units of every class, and what the chunk took.
         self._units = np.zeros((CLASS_COUNT, CHUNKS_REMEMBERED, CLASS_COUNT))
         self._amounts = np.zeros((CLASS_COUNT, CHUNKS_REMEMBERED))
@@ -185,15 +190,15 @@ class Rates:
         # A class that is charged far too much has hardly a share by its own figure: by what it
         # is charged, it is observed all the same, and stops being charged too much.
         charged = class_units * self.in_force
-        weight = np.maximum(shares, charged / charged.sum())
-        learning = np.flatnonzero(weight >= min(LEAST_SHARE, float(weight.max())))
+        charged /= charged.sum()
+        weight = np.maximum(shares, charged)
+        learning = _learning(weight)
         known = self._observations >= LEAST_OBSERVATIONS
         self._observations[learning] += weight[learning]
-        self._evidence[learning] += shares[learning]
         self._since_fall[learning] += weight[learning]
         ratio = amount / predicted
         failed = False
-        if float(shares[known].sum()) >= 0.5:
+        if min(shares[known].sum(), charged[known].sum()) >= 0.5:
             self._recent.append((ratio, class_units.copy(), amount))
             failed = failing([r for r, _, _ in self._recent]) and self._correct_all(known)
         if not failed:
@@ -222,6 +227,9 @@ class Rates:
         else:
             factor = median_ratio(ratios, shares)
         self._fitted[learning] *= factor
+        self._evidence[learning] = shares.sum(axis=1)
+        own = self._units[learning, :, learning].sum(axis=1)
+        self._a_tenth[learning] = LEAST_SHARE * self._amounts[learning].sum(axis=1) / own
 
     def _explain(self, learning: NDArray[np.intp]) -> tuple[_FloatRow, _FloatRow]:
         """Return observed / predicted and the class's share, of each chunk that it remembers.
@@ -270,9 +278,7 @@ class Rates:
         self._recent.clear()
         for units, amount in recent:
             shares = units * self._fitted
-            shares = shares / shares.sum()
-            learning = np.flatnonzero(shares >= min(LEAST_SHARE, float(shares.max())))
-            self._remember(learning, units, amount)
+            self._remember(_learning(shares / shares.sum()), units, amount)
         self._fit(np.flatnonzero(self._remembered))
         return True
 
@@ -301,19 +307,27 @@ class Rates:
                 least = max(least, fitted[size_class])
             estimate[size_class] = max(least, UNSEEN_FACTOR * below)
             in_force[size_class] = max(least, UNSEEN_FACTOR * below_in_force)
-            if not observations:
-                self._fitted[size_class] = estimate[size_class]
         self._estimate = estimate
         self.in_force = in_force
 
     def _believed(self) -> _FloatRow:
-        """Return the fitted figures, but none on little evidence below all on more.
+        """Return the fitted figures, those on little evidence raised to what they may well be.
 
-        Chunks say next to nothing of a class that never was a tenth of one: left alone, its
-        figure sinks with the prior of what it travelled with.
+        Chunks say next to nothing of a class that is hardly a tenth of them: its figure sinks
+        with the prior of what it travels with. It is not believed to be cheaper than every class
+        with more evidence, as far as a tenth of its chunks allows. Only below a larger such class,
+        since the unit of a small record has to pay for the whole message.
         """
-        strong = self._evidence >= LEAST_OBSERVATIONS
-        if strong.all() or not strong.any():
-            return self._fitted.copy()
-        least = self._fitted[strong].min()
-        return np.where(strong, self._fitted, np.maximum(self._fitted, least))
+        figure = self._fitted.copy()
+        strong = np.flatnonzero(self._evidence >= LEAST_EVIDENCE)
+        if len(strong):
+            doubtful = slice(0, strong[-1])
+            least = np.minimum(self._a_tenth[doubtful], figure[strong].min())
+            weak = self._evidence[doubtful] < LEAST_EVIDENCE
+            np.maximum(figure[doubtful], least, out=figure[doubtful], where=weak)
+        return figure
+
+
+def _learning(shares: _FloatRow) -> NDArray[np.intp]:
+    """Return the classes that have enough of a chunk to learn from it."""
+    return np.flatnonzero(shares >= min(LEAST_SHARE, 0.5 * float(shares.max())))
