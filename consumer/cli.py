@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import click
 import orjson
 
+from consumer.commands.demo import demo
+from consumer.commands.traffic import traffic
 from consumer.errors import ConfigError, ConsumerError
 from consumer.settings import Reading, SettingsError, read_settings
 from consumer.settings_sources import KAFKA_FLAG
@@ -69,6 +71,10 @@ def cli() -> None:
     flight from the container's memory and the time it has to drain, and pauses and resumes
     partitions so that it never holds more. It says which of the two binds.
     """
+
+
+cli.add_command(demo)
+cli.add_command(traffic)
 
 
 def _option(row: Setting) -> Callable[[_Command], _Command]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -27,10 +28,13 @@ class KafkaAdmin:
     ----------
     bootstrap_servers : str
         ``host:port``, several separated by commas.
+    properties : Mapping, optional
+        More of the client's properties, by librdkafka's names: what a secured broker wants.
     """
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, properties: Mapping[str, str] | None = None) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self._properties = dict(properties or {})
         self._client: AdminClient | None = None
 
     @property
@@ -39,6 +43,7 @@ class KafkaAdmin:
         if self._client is None:
             self._client = AdminClient(
                 {
+                    **self._properties,
                     "bootstrap.servers": self.bootstrap_servers,
                     # Refused connections while a node starts are expected; each would be printed.
                     "log_level": 0,

@@ -28,7 +28,7 @@ _LOG_TAIL_LINES = 25
 
 #: Asks the kernel to kill this process when its parent ends (PR_SET_PDEATHSIG is 1), then becomes
 #: the given program. A parent that ended before the request is told by another parent id.
-_TIED_TO_PARENT = """\
+TIED_TO_PARENT = """\
 import ctypes, os, signal, sys
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -70,7 +70,7 @@ class Node:
         ]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid()), *arguments],
+                [sys.executable, "-I", "-S", "-c", TIED_TO_PARENT, str(os.getpid()), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
