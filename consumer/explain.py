@@ -59,6 +59,13 @@ FIGURES: tuple[Figure, ...] = (
         lambda s: dict(s.used_ratio),
     ),
     Figure(
+        "most_admitted_ratio",
+        "1",
+        "the largest used_ratio that there was when records had just been let in, since the start;"
+        " a record that runs alone is left out",
+        lambda s: s.most_admitted_ratio,
+    ),
+    Figure(
         "charged_vertices",
         "vertices of the sample's mix",
         "used_ratio * bound_vertices, by bound",

@@ -148,6 +148,11 @@ METRICS: tuple[MetricRow, ...] = (
         "bound",
     ),
     _gauge(
+        "most_admitted_ratio",
+        "Largest used ratio right after messages were let in, since the start; at most 1.",
+        _one(lambda s: s.most_admitted_ratio),
+    ),
+    _gauge(
         "bytes_per_vertex",
         "Working bytes of one more vertex, fitted across size classes at the last sizing.",
         _sized(lambda r: r.bytes_per_vertex),

@@ -30,6 +30,7 @@ NAMES = {
     "in_flight_bytes": (),
     "charged_vertices": ("bound",),
     "used_ratio": ("bound",),
+    "most_admitted_ratio": (),
     "bytes_per_vertex": (),
     "bytes_per_message": (),
     "seconds_per_vertex": (),

@@ -53,7 +53,7 @@ from consumer.core.measuring import Limits, Measuring
 from consumer.core.ownership import Ownership
 from consumer.core.pausing import PauseControl
 from consumer.core.settle import REASON_TIMED_OUT, Settlement
-from consumer.core.snapshot import Snapshot
+from consumer.core.snapshot import BOUNDS, Snapshot
 from consumer.core.status import Status
 from consumer.core.work import PieceState
 from sizing.bounds import drain_deadline, memory_available_bytes
@@ -106,6 +106,9 @@ class Flow:
         self.settlement = Settlement(self.ledger, self.admission, self.dispatcher, config)
         self.ownership = Ownership(self.ledger, self.admission, self.dispatcher, self.settlement)
         self.pauses = PauseControl()
+        #: the fullest that a bound's limit was when records had been admitted and sent off; one
+        #: that is alone may be over it
+        self.most_admitted_ratio = 0.0
         deadline, source = drain_deadline(
             config.max_poll_interval_seconds,
             config.shutdown_grace_seconds,
@@ -404,13 +407,16 @@ class Flow:
         commands.extend(self._finish_drains(now))
         return commands
 
-    def _admit(self, now: float) -> None:
+    def _admit(self, now: float) -> bool:
+        """Admit what fits; return whether anything was admitted."""
         if self.settlement.deliveries_refused or self._stopping:
-            return
-        for run in self.admission.admit(self.gate(), now):
+            return False
+        admitted = self.admission.admit(self.gate(), now)
+        for run in admitted:
             self.measuring.admitted(run, now, now + self._wall_clock_offset)
             for chain in {id(p.chain): p.chain for p in run.unfinished}.values():
                 self.dispatcher.make_ready(chain)
+        return bool(admitted)
 
     def _tick(self, event: Tick) -> list[Command]:
         now = event.now
@@ -420,11 +426,14 @@ class Flow:
         commands.extend(self._kill_hung(now))
         commands.extend(self._size(now))
         self.measuring.refresh_model()
-        self._admit(now)
+        admitted = self._admit(now)
         commands.extend(self.dispatcher.dispatch(now))
         commands.extend(self._finish_drains(now))
         charge = self.ledger.value()
         verdict = self.admission.judge(self.gate(), charge=charge)
+        if admitted and not self._holds_one_alone():
+            fullest = max(verdict.ratio(bound) for bound in BOUNDS)
+            self.most_admitted_ratio = max(self.most_admitted_ratio, fullest)
         self._reconsider_pause(verdict, charge, now)
         own = set(self.admission.held_back)
         # What a partition has fetched and not admitted goes first: resumed before, it would be
@@ -436,6 +445,11 @@ class Flow:
         if fetch is not None and not self._closed:
             commands.append(fetch)
         return commands
+
+    def _holds_one_alone(self) -> bool:
+        """Whether one record is all that is held, but for what waits for a retry."""
+        held = self.ledger.in_flight[RECORDS] - self.ledger.totals[PieceState.RETRYING][RECORDS]
+        return int(held) <= 1
 
     def _size(self, now: float) -> list[Command]:
         """Publish a sizing when one is due."""

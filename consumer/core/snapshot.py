@@ -77,6 +77,9 @@ class Snapshot:
     #: processes wanted
     processes: int
     mode: str
+    #: the fullest that a bound's limit has been when records were let in; one that was alone, and
+    #: rates that rose later, do not count
+    most_admitted_ratio: float = 0.0
     #: added by the driver: partition -> records between the committed end and the log's end
     lag_messages: Mapping[Partition, int] = field(default_factory=dict)
     #: added by the driver: estimated seconds to work off the lag

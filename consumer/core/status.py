@@ -189,6 +189,7 @@ class Status:
             in_flight_vertices=int(in_flight[VERTICES]),
             in_flight_bytes=int(in_flight[PAYLOAD_BYTES]),
             used_ratio=ratios,
+            most_admitted_ratio=flow.most_admitted_ratio,
             charged_vertices={b: ratios[b] * bound_vertices[b] for b in BOUNDS},
             memory_available_bytes=flow.limits.memory_available_bytes,
             drain_deadline_seconds=deadline,
