@@ -1,0 +1,1 @@
+"""Tests of the core: generated event sequences, and simulated traffic with hidden true costs."""
