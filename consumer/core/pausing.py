@@ -4,8 +4,9 @@ Owns the hysteresis and the desired pause state. Only transitions are sent: a pa
 what the client has prefetched, and a resume takes 0.3 to 0.6 s.
 
 Rules: full means that the next record does not fit. Everything assigned is paused when the way
-down to the resume threshold (half of the limit that refused) is longer than a second, by
-prediction or because a second has passed; a window shorter than that only delays fetching.
+down to the resume threshold (half of the limit that refused) is long, by prediction or because
+nothing was admitted for a second; a window shorter than that only delays fetching. The first,
+small budget rests on priors, so no prediction pauses for it.
 A single partition is paused for its own reason only.
 """
 
@@ -20,6 +21,11 @@ from consumer.core.commands import Command, Pause, Resume
 RESUME_RATIO = 0.5
 #: A pause shorter than this costs more (refetching) than it saves.
 LEAST_PAUSE_SECONDS = 1.0
+#: Everything is paused when the way down is predicted to be this long: a shorter one would be
+#: paused more often than ten times a minute.
+PAUSE_FROM_SECONDS = 5.0
+#: ... or when nothing was admitted for this long.
+STUCK_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -75,7 +81,8 @@ class PauseControl:
         if self.everything:
             return
         way_down = drain_seconds * max(0.0, ratio - RESUME_RATIO) / max(ratio, 1e-9)
-        if way_down > LEAST_PAUSE_SECONDS or now - self.full_since >= LEAST_PAUSE_SECONDS:
+        lasts = way_down > PAUSE_FROM_SECONDS and refuser != "initial"
+        if lasts or now - self.full_since >= STUCK_SECONDS:
             self.all_since = now
             self.refuser = refuser
 
