@@ -479,7 +479,7 @@ class Flow:
             )
         if not self.admission.refused_by and not self.settlement.deliveries_refused:
             left = self.ledger.model.seconds(self.ledger.waiting) / charge.effective_processes
-            self.pauses.when_room(verdict.ratio(self.pauses.refuser), left, now)
+            self.pauses.when_room(verdict.ratio(self.pauses.refuser or refuser), left, now)
 
     def _fullest(self, verdict: Verdict) -> tuple[str, float]:
         """Return what makes the window full, and how full; empty when it is not."""
