@@ -6,7 +6,8 @@ admission is checked exactly, on the very charge that follows it.
 
 Rules: with nothing held that is not waiting for a retry, one record is admitted whatever it
 costs. A head refused for want of room for a second closes admission for everyone until it fits.
-One chain may fill half the deadline bound while others wait.
+What a single partition is paused for is in
+``own_reasons``.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consumer.core.columns import FetchedRun, Partition
 from consumer.core.ledger import Charge, Ledger
+from consumer.core.own_reasons import find_own_reasons
+from consumer.core.run_costs import RunCosts
 from consumer.core.work import (
     FREE_SHARD,
     HEAVY_CLASS_FROM,
@@ -27,8 +29,8 @@ from consumer.core.work import (
     Piece,
     PieceState,
     Run,
-    count_load,
     heaviest_units,
+    pending_part,
     pending_run,
 )
 from sizing.load import CLASS_RECORDS, RECORDS, Load, load_rows, sum_loads
@@ -36,19 +38,8 @@ from sizing.model import largest_units_of_class
 
 #: A head refused for this long closes admission for everyone.
 CLOSES_AFTER_SECONDS = 1.0
-#: Share of the deadline that one chain may fill while others wait, and where it may go on.
-CHAIN_SHARE = 0.5
-CHAIN_RESUME_SHARE = 0.25
-#: ... or less, so that a partition is paused for so long (at most ten times a minute), but not so
-#: little that the chain's process runs dry while fetching begins again.
-CHAIN_PAUSE_SECONDS = 6.5
-CHAIN_LEAST_SECONDS = 1.0
 #: A refused head is tried again when the limit that refused it is at most this full.
 ADMISSION_QUANTUM_RATIO = 0.95
-#: A chain that waits for a retry may hold this share of the memory and this many records
-#: before its partition is paused.
-RETRYING_SHARE = 0.1
-RETRYING_RECORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,51 +229,13 @@ class Admission:
         return any(state not in self.held_back for state in self._with_pending)
 
     def _hold_back(self, state: PartitionState, gate: Gate) -> bool:
-        """Pause a partition for its own reason: a chain or a record that holds too much."""
-        ledger = self._ledger
-        longest, retrying = None, None
-        for chain in state.chains.values():
-            if chain.retry_at is not None:
-                retrying = chain if _holds_too_much(chain, ledger) else retrying
-            elif chain.ordered:
-                seconds = float(ledger.chains.seconds[chain.slot])
-                longest = max(longest or 0.0, seconds)
-        name = f"{state.partition[0]}[{state.partition[1]}]"
-        if retrying is not None:
-            state.own_pauses["retry"] = f"a chain of {name} waits for a retry and holds its limit"
-        else:
-            state.own_pauses.pop("retry", None)
-        limit = gate.deadline_seconds or np.inf
-        most = CHAIN_SHARE * limit
-        if "ordering" in state.own_pauses:
-            lower = max(most - CHAIN_PAUSE_SECONDS, CHAIN_LEAST_SECONDS)
-            most = min(CHAIN_RESUME_SHARE * limit, lower)
-        if longest is not None and longest > most:
-            state.own_pauses["ordering"] = (
-                f"one chain of {name} holds {longest:.1f} s of work; half of what may be in"
-                f" flight ({limit:.1f} s) is the most for one chain"
-            )
-        else:
-            state.own_pauses.pop("ordering", None)
-        self._watch_uncommitted(state, name)
+        """Whether a partition is paused for its own reason."""
+        find_own_reasons(state, self._ledger, gate.deadline_seconds, self._max_uncommitted_messages)
         if state.own_pauses:
             self.held_back[state.partition] = state
         else:
             self.held_back.pop(state.partition, None)
         return bool(state.own_pauses)
-
-    def _watch_uncommitted(self, state: PartitionState, name: str) -> None:
-        most = self._max_uncommitted_messages
-        if state.settled_above > most // 2:
-            blocking = state.blocking_piece()
-            paused = "uncommitted" in state.own_pauses
-            if blocking is not None and state.settled_above >= (most // 2 if paused else most):
-                state.own_pauses["uncommitted"] = (
-                    f"{state.settled_above:,} records of {name} are finished above offset"
-                    f" {blocking.first_offset}, which is not"
-                )
-                return
-        state.own_pauses.pop("uncommitted", None)
 
     def judge(
         self,
@@ -325,7 +278,7 @@ class Admission:
     ) -> tuple[int, str]:
         """Return how many of the head's records fit, and what refuses the next one."""
         count = len(head.units)
-        costs = _RunCosts(self._ledger, state, head)
+        costs = RunCosts(self._ledger, state, head)
         verdict = self._judge_prefix(costs, count, gate)
         if verdict.fits:
             return count, ""
@@ -348,7 +301,7 @@ class Admission:
             or totals[PieceState.UNACKNOWLEDGED][RECORDS]
         )
 
-    def _judge_prefix(self, costs: _RunCosts, count: int, gate: Gate) -> Verdict:
+    def _judge_prefix(self, costs: RunCosts, count: int, gate: Gate) -> Verdict:
         return self.judge(
             gate,
             costs.load(count),
@@ -366,8 +319,8 @@ class Admission:
         state.pending.popleft()
         taken = head
         if count is not None and count < len(head.units):
-            taken = _part(head, 0, count)
-            rest = _part(head, count, len(head.units))
+            taken = pending_part(head, 0, count)
+            rest = pending_part(head, count, len(head.units))
             rest.refused_since = head.refused_since
             state.pending.appendleft(rest)
             ledger.pending_bytes += self._pending_cost(rest.load)
@@ -469,78 +422,3 @@ class Admission:
         if chain.ordered:
             self._ledger.chains.close(chain.slot)
             chain.slot = -1
-
-
-def _holds_too_much(chain: Chain, ledger: Ledger) -> bool:
-    records = sum(len(piece) for piece in chain.pieces)
-    if records > RETRYING_RECORDS:
-        return True
-    held = sum(ledger.model.held_bytes(piece.load) for piece in chain.pieces)
-    return held > RETRYING_SHARE * ledger.available_bytes
-
-
-class _RunCosts:
-    """Costs of every prefix of one pending run, computed when they are first asked for."""
-
-    def __init__(self, ledger: Ledger, state: PartitionState, head: PendingRun) -> None:
-        self._ledger = ledger
-        self._head = head
-        self._seconds = ledger.model.seconds_of_records(head.units, head.classes)
-        self._bytes = ledger.model.working_bytes_of_records(head.units, head.classes)
-        self._free = head.shards == FREE_SHARD
-        shards = head.shards[~self._free] if self._free.any() else head.shards
-        self._shard_count = int(shards.max()) + 1 if len(shards) else 0
-        self._base = np.zeros(self._shard_count)
-        for shard, chain in state.chains.items():
-            if chain.ordered and shard < self._shard_count:
-                self._base[shard] = ledger.chains.seconds[chain.slot]
-        self._others = ledger.chains.longest_seconds()
-
-    def load(self, count: int) -> Load:
-        head = self._head
-        if count == len(head.units):
-            return head.load
-        columns = head.fetched.columns
-        return count_load(
-            columns.vertices[:count],
-            columns.payload_bytes[:count],
-            head.units[:count],
-            head.classes[:count],
-        )
-
-    def heaviest_bytes(self, count: int) -> float:
-        return float(self._bytes[:count].max())
-
-    def heaviest_free_seconds(self, count: int) -> float:
-        free = self._free[:count]
-        return float(self._seconds[:count][free].max()) if free.any() else 0.0
-
-    def longest_chain_seconds(self, count: int) -> float:
-        if not self._shard_count:
-            return self._others
-        shards: NDArray[np.int64] = self._head.shards[:count]
-        seconds = self._seconds[:count]
-        if self._free.any():
-            ordered = ~self._free[:count]
-            shards, seconds = shards[ordered], seconds[ordered]
-        added = np.bincount(shards, weights=seconds, minlength=self._shard_count)
-        touched = np.where(added > 0, self._base + added, 0.0)
-        return max(self._others, float(touched.max()))
-
-
-def _part(run: PendingRun, start: int, stop: int) -> PendingRun:
-    """Return a part of a pending run, counted anew."""
-    fetched = run.fetched
-    columns = fetched.columns.part(start, stop)
-    units, classes = run.units[start:stop], run.classes[start:stop]
-    hashes = None if fetched.key_hashes is None else fetched.key_hashes[start:stop]
-    nulls = None if fetched.null_keys is None else fetched.null_keys[start:stop]
-    return PendingRun(
-        FetchedRun(fetched.partition, columns, hashes, nulls),
-        run.sequence,
-        units,
-        classes,
-        run.shards[start:stop],
-        load=count_load(columns.vertices, columns.payload_bytes, units, classes),
-        heavy_units=heaviest_units(units, classes) if run.heavy_units else run.heavy_units,
-    )

@@ -2,7 +2,7 @@
 
 Owns the order of things: which part of the core hears of an event, and what follows from it.
 The parts own their rules: ``admission`` (the door), ``dispatch`` (chunks), ``settle`` (ends),
-``ownership`` (epochs and offsets), ``pausing`` (hysteresis), ``measuring`` (sizings), ``ledger``
+``ownership`` (epochs and offsets), ``fetching``, ``pausing`` (hysteresis), ``measuring`` (sizings), ``ledger``
 (sums), ``status`` (states in words).
 
 Rules: no clock, no threads, no Kafka, no files, no randomness; ``now`` comes with the event.
@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from consumer.core.admission import ADMISSION_QUANTUM_RATIO, Admission, Gate, Verdict
+from consumer.core.admission import Admission, Gate, Verdict
 from consumer.core.columns import Partition
 from consumer.core.commands import (
     Close,
     Command,
     Commit,
-    Fetch,
     KillProcess,
     Publish,
     Release,
@@ -48,6 +47,7 @@ from consumer.core.events import (
     StopRequested,
     Tick,
 )
+from consumer.core.fetching import FetchPlan
 from consumer.core.ledger import Charge, Ledger
 from consumer.core.measuring import Limits, Measuring
 from consumer.core.ownership import Ownership
@@ -57,7 +57,7 @@ from consumer.core.snapshot import BOUNDS, Snapshot
 from consumer.core.status import Status
 from consumer.core.work import PieceState
 from sizing.bounds import drain_deadline, memory_available_bytes
-from sizing.load import PAYLOAD_BYTES, RECORDS
+from sizing.load import RECORDS
 
 #: Until there is a size: chunks of work in flight for each process, and share of the memory.
 INITIAL_CHUNKS = 4
@@ -67,17 +67,9 @@ LEAST_SHARDS = 16
 SHARDS_PER_PROCESS = 4
 #: A limit that moved by this much is a new sizing.
 LIMIT_STEP_RATIO = 0.05
-#: Waiting for the first of new records; a chunk's results are waited for elsewhere.
-IDLE_WAIT_SECONDS = 0.1
-#: The same while everything is paused and nothing is held.
-PAUSED_WAIT_SECONDS = 0.02
-#: What fetched and waits for room may hold, of the memory.
-PENDING_MEMORY_RATIO = 0.1
 #: A process that dies again and again is started again after this, doubled each time.
 RESTART_BACKOFF_SECONDS = 0.5
 RESTART_BACKOFF_LIMIT_SECONDS = 30.0
-#: Largest record of the recent past: forgotten after this.
-RECENT_RECORD_SECONDS = 30.0
 
 
 class Flow:
@@ -105,6 +97,7 @@ class Flow:
         )
         self.settlement = Settlement(self.ledger, self.admission, self.dispatcher, config)
         self.ownership = Ownership(self.ledger, self.admission, self.dispatcher, self.settlement)
+        self.fetching = FetchPlan(self.ledger, self.admission, config)
         self.pauses = PauseControl()
         #: the fullest that a bound's limit was when records had been admitted and sent off; one
         #: that is alone may be over it
@@ -124,11 +117,7 @@ class Flow:
         self._committed_at = -np.inf
         self._stopping = False
         self._closed = False
-        self._largest_record_bytes = 0
-        self._largest_record_at = 0.0
         self._last_fetched_at: float | None = None
-        #: the last fetch has brought nothing (yet)
-        self._fetch_unanswered = True
         self.status = Status(self)
         self._handlers: dict[type, Callable[[Any], list[Command]]] = {
             Assigned: self._assigned,
@@ -151,10 +140,7 @@ class Flow:
         """Take in what happened; return what to do, in order."""
         commands = self._handlers[type(event)](event)
         self.status.observe(event.now)
-        said = self.status.say()
-        if commands and isinstance(commands[-1], Fetch):
-            said.append(commands.pop())
-        return commands + said
+        return self.status.say() + commands
 
     # -- partitions --------------------------------------------------------------------------
 
@@ -211,15 +197,8 @@ class Flow:
             if state is None or state.revoking or not len(fetched.columns):
                 continue
             self._last_fetched_at = event.now
-            self._fetch_unanswered = False
+            self.fetching.note(fetched, event.now)
             self.admission.queue(state, fetched)
-            largest = int(fetched.columns.payload_bytes.max())
-            if (
-                largest >= self._largest_record_bytes
-                or event.now - self._largest_record_at > RECENT_RECORD_SECONDS
-            ):
-                self._largest_record_bytes = largest
-                self._largest_record_at = event.now
         return self._advance(event.now)
 
     def _end_reached(self, event: EndReached) -> list[Command]:
@@ -441,7 +420,12 @@ class Flow:
         own |= {p for p in self.pauses.own if p in states and states[p].pending}
         commands.extend(self.pauses.reconcile(set(states), own, now))
         commands.extend(self._commit_due(now))
-        fetch = self._next_fetch(verdict, charge)
+        fetch = self.fetching.next(
+            verdict,
+            charge,
+            self.measuring.report,
+            serve_only=self._stopping or self.pauses.everything,
+        )
         if fetch is not None and not self._closed:
             commands.append(fetch)
         return commands
@@ -470,7 +454,7 @@ class Flow:
     def _reconsider_pause(self, verdict: Verdict, charge: Charge, now: float) -> None:
         if self._stopping:
             return
-        refuser, ratio = self._fullest(verdict)
+        refuser, ratio = self.fetching.fullest(verdict)
         if self.settlement.deliveries_refused:
             self.pauses.begin("delivery", now)
         elif refuser:
@@ -480,60 +464,6 @@ class Flow:
         if not self.admission.refused_by and not self.settlement.deliveries_refused:
             left = self.ledger.model.seconds(self.ledger.waiting) / charge.effective_processes
             self.pauses.when_room(verdict.ratio(self.pauses.refuser or refuser), left, now)
-
-    def _fullest(self, verdict: Verdict) -> tuple[str, float]:
-        """Return what makes the window full, and how full; empty when it is not."""
-        refuser = self.admission.refused_by
-        if refuser:
-            return refuser, min(verdict.ratio(refuser), 1.0)
-        cause, ratio = max(verdict.ratios.items(), key=lambda item: item[1])
-        if ratio > ADMISSION_QUANTUM_RATIO and not self.ledger.empty:
-            return cause, min(ratio, 1.0)
-        return "", ratio
-
-    def _next_fetch(self, verdict: Verdict, charge: Charge) -> Fetch | None:
-        """Return the next call for records; None while there is no room for a moment."""
-        empty = self.ledger.empty and not self.ledger.pending_bytes
-        came_back_empty, self._fetch_unanswered = self._fetch_unanswered, True
-        if self._stopping or self.pauses.everything:
-            return Fetch(1, PAUSED_WAIT_SECONDS if empty else 0.0)
-        # Waiting gathers one record only: not while there is more to be had at once.
-        serve_only = Fetch(1, IDLE_WAIT_SECONDS if empty else 0.0)
-        if not self._memory_known or (empty and came_back_empty):
-            return serve_only
-        if self._fullest(verdict)[0] or self.admission.waits_for_room:
-            return None
-        room = self.ledger.available_bytes - charge.room_bytes - charge.held_bytes
-        pending_room = PENDING_MEMORY_RATIO * self.ledger.available_bytes
-        pending_room -= self.ledger.pending_bytes
-        largest = max(1, self._largest_record_bytes)
-        if largest > max(room, pending_room) and not self._nothing_but_retries():
-            return None
-        # What one fetch costs the parent is time in which no process gets a chunk.
-        parent_seconds = self.ledger.model.parent_seconds_per_message
-        most = min(self.config.fetch_messages, int(self.config.chunk_seconds / parent_seconds))
-        if room < self.config.client_queue_bytes:
-            most = int(min(most, max(1.0, max(room, 0.0) / largest)))
-        return Fetch(max(1, min(most, self._messages_left(verdict))), 0.0)
-
-    def _nothing_but_retries(self) -> bool:
-        """Whether nothing but retries is held: then one record is fetched regardless."""
-        totals = self.ledger.totals
-        return not (totals[PieceState.WAITING][RECORDS] or totals[PieceState.INSIDE][RECORDS])
-
-    def _messages_left(self, verdict: Verdict) -> int:
-        """Estimate how many records of the recent mix fill what is free."""
-        ratio = max(verdict.ratios.values())
-        in_flight = self.ledger.in_flight
-        messages = int(in_flight[RECORDS])
-        report = self.measuring.report
-        if report is not None:
-            whole = float(max(report.message_budget, messages))
-        elif messages and ratio > 0:
-            whole = messages / ratio
-        else:
-            whole = 100.0
-        return max(1, int(1.2 * whole * max(0.0, 1.0 - ratio)))
 
     # -- for the driver, metrics and tests -----------------------------------------------------
 
@@ -548,8 +478,3 @@ class Flow:
     def partitions(self) -> tuple[Partition, ...]:
         """Return the assigned partitions."""
         return tuple(self.ownership.states)
-
-    @property
-    def payload_bytes_in_flight(self) -> int:
-        """Raw bytes in flight."""
-        return int(self.ledger.in_flight[PAYLOAD_BYTES])

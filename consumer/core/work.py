@@ -260,3 +260,21 @@ def piece_part(piece: Piece, which: slice | NDArray[np.int64]) -> Piece:
         alone=piece.alone,
         attempts=piece.attempts,
     )
+
+
+def pending_part(run: PendingRun, start: int, stop: int) -> PendingRun:
+    """Return a part of a pending run, counted anew."""
+    fetched = run.fetched
+    columns = fetched.columns.part(start, stop)
+    units, classes = run.units[start:stop], run.classes[start:stop]
+    hashes = None if fetched.key_hashes is None else fetched.key_hashes[start:stop]
+    nulls = None if fetched.null_keys is None else fetched.null_keys[start:stop]
+    return PendingRun(
+        FetchedRun(fetched.partition, columns, hashes, nulls),
+        run.sequence,
+        units,
+        classes,
+        run.shards[start:stop],
+        load=count_load(columns.vertices, columns.payload_bytes, units, classes),
+        heavy_units=heaviest_units(units, classes) if run.heavy_units else run.heavy_units,
+    )
