@@ -294,10 +294,13 @@ class Driver:
         self._closed = True
 
     def _publish(self, command: Publish) -> None:
-        self._log.say("info", command.report.line())
+        fields = {"pool_peak_ratio": round(self._pool_peak_ratio, 3)}
+        self._log.say("info", command.report.line(), fields)
         for note in command.report.notes:
             self._log.say("info", f"sizing: {note}", repeat_key=note)
-        self._last_snapshot_at = 0.0
+        self._renew_snapshot(time.monotonic())
+        # Each sizing begins a measuring period of its own.
+        self._pool_peak_ratio = 0.0
 
     def _switch(self, command: Pause | Resume) -> None:
         if self._client is None:
@@ -321,7 +324,8 @@ class Driver:
     def _housekeep(self, now: float) -> None:
         self._last_housekeeping_at = now
         reading = self._host.sample(self._flow.ledger.held_bytes())
-        self._pool_peak_ratio = reading.used_bytes / max(1, reading.limit_bytes)
+        used_ratio = reading.used_bytes / max(1, reading.limit_bytes)
+        self._pool_peak_ratio = max(self._pool_peak_ratio, used_ratio)
         self.take(
             MemorySampled(
                 now,
@@ -348,7 +352,7 @@ class Driver:
             picture,
             lag_messages=lag,
             lag_seconds=_lag_seconds(picture, sum(lag.values())),
-            pool_peak_ratio=self._pool_peak_ratio,
+            pool_peak_ratio=self._pool_peak_ratio or self._snapshot.pool_peak_ratio,
             joined=self._client is not None and self._client.joined,
         )
 
