@@ -230,6 +230,8 @@ class Driver:
         assigned = self._flow.partitions()
         if assigned:
             self.take(Lost(now, assigned))
+        # An answer that the old client owed will not come.
+        self.take(Committed(now, {}, "the client was made again"))
         if client is not None:
             client.close()
         self._flow.status.waiting_for_instance_id = error.waits_for_instance_id
