@@ -8,7 +8,7 @@ import uuid
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.common import say
-from bench.traffic import Record
+from consumer.traffic.shapes import Record
 
 PARTITIONS = 8
 #: The client's queue is filled this many records at a time before it is served.

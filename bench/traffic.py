@@ -11,17 +11,19 @@ behind them (up to ``COPIES``, then from the first again).
 from __future__ import annotations
 
 import json
-import math
 import os
-import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from consumer.traffic import shapes
+from consumer.traffic.shapes import Record
+
 KINDS = ("pings", "mixed", "heavy")
 #: The generated world: degrees of longitude and latitude.
-WEST, SOUTH, EAST, NORTH = -12.0, 40.0, 20.0, 60.0
+WORLD = shapes.Box(-12.0, 40.0, 20.0, 60.0)
 
 #: Countries and city districts, of very different size and detail: 536 features.
 LAYER_FILES = (
@@ -33,9 +35,6 @@ LAYER_FILES = (
 
 #: Copies with keys of their own. One key may hold nearly half of the work of a few records.
 COPIES = 16
-
-Record = tuple[bytes, bytes]
-Position = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ def load_traffic(kind: str, seed: int) -> Traffic:
     folder = corpus()
     if folder is not None:
         return Traffic(kind, _corpus_records(folder, kind), "corpus")
-    return Traffic(kind, _generated_records(kind, random.Random(seed)), "generated")
+    return Traffic(kind, _generated_records(kind, seed), "generated")
 
 
 def with_copies(records: list[Record], copies: int) -> list[Record]:
@@ -84,7 +83,7 @@ def write_layer(path: Path, seed: int) -> int:
             text = (folder / "good" / f"{name}.geojson").read_text()
             features += json.loads(text)["features"]
     else:
-        features = _grid(random.Random(seed))
+        features = _grid(seed)
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
     return len(features)
 
@@ -108,88 +107,40 @@ def _packed(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _feature(geometry_type: str, coordinates: object, properties: dict[str, Any]) -> bytes:
-    geometry = {"type": geometry_type, "coordinates": coordinates}
-    return _packed({"type": "Feature", "properties": properties, "geometry": geometry})
+def _generated_records(kind: str, seed: int) -> list[Record]:
+    rng = np.random.default_rng(seed)
+    records = []
+    if kind != "heavy":
+        n = 4_000 if kind == "pings" else 1_800
+        records += shapes.pings(rng, n, vehicles=120, within=WORLD)
+    if kind == "mixed":
+        records += shapes.lines(rng, 600, most=60, within=WORLD)
+        records += shapes.parcels(rng, 350, within=WORLD)
+    if kind != "pings":
+        n = 200 if kind == "heavy" else 40
+        records += shapes.coastlines(rng, n, least=20, most=7_000, within=WORLD)
+    return [records[i] for i in rng.permutation(len(records)).tolist()]
 
 
-def _position(rng: random.Random) -> Position:
-    return round(rng.uniform(WEST, EAST), 6), round(rng.uniform(SOUTH, NORTH), 6)
-
-
-def _ring(rng: random.Random, centre: Position, radius: float, vertices: int) -> list[Position]:
-    """Return a closed ring of ``vertices`` positions, the closing one included."""
-    corners = []
-    for corner in range(vertices - 1):
-        angle = 2 * math.pi * corner / (vertices - 1)
-        reach = radius * rng.uniform(0.9, 1.1)
-        corners.append(
-            (
-                round(centre[0] + reach * math.cos(angle), 8),
-                round(centre[1] + reach * math.sin(angle), 8),
-            )
-        )
-    return [*corners, corners[0]]
-
-
-def _ping(rng: random.Random) -> Record:
-    vehicle = f"bus-{rng.randrange(120)}"
-    properties = {
-        "vehicle_id": vehicle,
-        "trip_id": str(rng.randrange(1000, 2000)),
-        "ts": f"2026-01-26T15:{rng.randrange(60):02}:{rng.randrange(60):02}Z",
-        "bearing": rng.choice([None, float(rng.randrange(360))]),
-        "route": str(rng.randrange(1, 99)),
-    }
-    return vehicle.encode(), _feature("Point", _position(rng), properties)
-
-
-def _line(rng: random.Random) -> Record:
-    road = f"line-{rng.randrange(100)}"
-    x, y = _position(rng)
-    line = []
-    for _ in range(min(120, 2 + int(rng.expovariate(1 / 8)))):
-        x, y = round(x + rng.gauss(0, 1e-4), 14), round(y + rng.gauss(0, 1e-4), 14)
-        line.append((x, y))
-    return road.encode(), _feature("LineString", line, {"id": road, "class": "minor"})
-
-
-def _parcel(rng: random.Random) -> Record:
-    lot = f"parcel-{rng.randrange(100)}"
-    vertices = 5 + min(400, int(rng.expovariate(1 / 8)))
-    ring = _ring(rng, _position(rng), 5e-4, vertices)
-    return lot.encode(), _feature("Polygon", [ring], {"lot": lot, "use": "residential"})
-
-
-def _heavy(rng: random.Random) -> Record:
-    area = f"heavy-{rng.randrange(32)}"
-    vertices = min(7000, 8 + int(rng.lognormvariate(5.0, 1.3)))
-    ring = _ring(rng, _position(rng), 0.5, vertices)
-    return area.encode(), _feature("Polygon", [ring], {"name": area})
-
-
-def _generated_records(kind: str, rng: random.Random) -> list[Record]:
-    makers: dict[str, list[tuple[Callable[[random.Random], Record], int]]] = {
-        "pings": [(_ping, 4000)],
-        "mixed": [(_ping, 1800), (_line, 600), (_parcel, 350), (_heavy, 40)],
-        "heavy": [(_heavy, 200)],
-    }
-    records = [maker(rng) for maker, count in makers[kind] for _ in range(count)]
-    rng.shuffle(records)
-    return records
-
-
-def _grid(rng: random.Random) -> list[dict[str, Any]]:
+def _grid(seed: int) -> list[dict[str, Any]]:
+    """Return a polygon of 65 vertices for every cell of a grid; neighbours overlap a little."""
     columns, rows = 24, 22
-    width, height = (EAST - WEST) / columns, (NORTH - SOUTH) / rows
-    features = []
-    for column in range(columns):
-        for row in range(rows):
-            centre = (WEST + (column + 0.5) * width, SOUTH + (row + 0.5) * height)
-            geometry = {
-                "type": "Polygon",
-                "coordinates": [_ring(rng, centre, 0.55 * min(width, height), 65)],
-            }
-            properties = {"name": f"area-{column}-{row}"}
-            features.append({"type": "Feature", "properties": properties, "geometry": geometry})
-    return features
+    width, height = (WORLD.east - WORLD.west) / columns, (WORLD.north - WORLD.south) / rows
+    centres = np.array(
+        [
+            (WORLD.west + (column + 0.5) * width, WORLD.south + (row + 0.5) * height)
+            for column in range(columns)
+            for row in range(rows)
+        ]
+    )
+    rng = np.random.default_rng(seed)
+    counts = np.full(len(centres), 65)
+    rings = shapes.rings(rng, centres, counts, 0.55 * min(width, height), spread=0.1)
+    return [
+        {
+            "type": "Feature",
+            "properties": {"name": f"area-{i // rows}-{i % rows}"},
+            "geometry": {"type": "Polygon", "coordinates": [ring.tolist()]},
+        }
+        for i, ring in enumerate(rings)
+    ]

@@ -26,7 +26,7 @@ _INTRODUCTION = (
     "The worker measures what a vertex costs here, in bytes and in seconds, and takes from Kafka"
     " only what memory can hold and what can be finished in time. The smaller bound is its budget."
 )
-_BAR_CELLS = 24
+_BAR_CELLS = 20
 _PARTS = " ▏▎▍▌▋▊▉█"
 #: Sizings that the view has room for.
 _SIZINGS_SHOWN = 5
@@ -177,7 +177,7 @@ def _bounds(scene: Scene, picture: Picture, bar_cells: int) -> RenderableType:
     table.add_column("of it in use", no_wrap=True)
     table.add_column(no_wrap=True)
     free = picture.memory_available_bytes >> 20
-    memory = f"in {scene.memory_limit_bytes >> 20} MiB" + (f", {free} for work" if free else "")
+    memory = f"in {scene.memory_limit_bytes >> 20} MiB" + (f", {free} free" if free else "")
     deadline = picture.drain_deadline_seconds or SHUTDOWN_GRACE_SECONDS / 2
     for name, words in (("memory", memory), ("deadline", f"done in {deadline:.1f} s")):
         binds = picture.binding == name
@@ -195,7 +195,7 @@ def _bounds(scene: Scene, picture: Picture, bar_cells: int) -> RenderableType:
         Text("budget", "bold"),
         Text("the smaller one" if sized else "small at first"),
         Text(f"{picture.vertex_budget:,}" if sized else "", "bold cyan"),
-        Text(f"about {picture.message_budget:,} records" if sized else ""),
+        Text(f"≈ {picture.message_budget:,} records" if sized else ""),
         Text(),
     )
     return table

@@ -200,7 +200,11 @@ class _Features:
         return mark.start()
 
     def _pass_string(self) -> None:
-        while self._text[self._next(_STRING_END)] == _BACKSLASH:
+        while True:
+            # Looked for first: that may read on.
+            mark = self._next(_STRING_END)
+            if self._text[mark] != _BACKSLASH:
+                return
             # What it escapes may be in the next piece.
             while self._at >= len(self._text):
                 self._read()

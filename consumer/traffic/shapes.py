@@ -138,17 +138,17 @@ def parcels(
 ) -> list[Record]:
     """Return plots whose outline has 5 to ``most`` vertices; a third have a courtyard, a hole."""
     centres = within.points(rng, n)
-    outlines = _rings(rng, centres, _mostly_few(rng, n, 5, most), _PARCEL_DEGREES)
+    outlines = rings(rng, centres, _mostly_few(rng, n, 5, most), _PARCEL_DEGREES)
     with_hole = np.flatnonzero(rng.random(n) < 1 / 3)
-    holes = _rings(
+    holes = rings(
         rng, centres[with_hole], _mostly_few(rng, len(with_hole), 5, 12), _COURTYARD_DEGREES
     )
-    rings: list[list[Floats]] = [[outline] for outline in outlines]
+    polygons = [[outline] for outline in outlines]
     for at, hole in zip(with_hole.tolist(), holes, strict=True):
-        rings[at].append(hole)
+        polygons[at].append(hole)
     keys = rng.integers(100, size=n).tolist()
     return [
-        (b"parcel-%d" % keys[i], _feature("Polygon", rings[i], parcel=first + i, zone="R-2"))
+        (b"parcel-%d" % keys[i], _feature("Polygon", polygons[i], parcel=first + i, zone="R-2"))
         for i in range(n)
     ]
 
@@ -182,6 +182,41 @@ def coastline(
     return key, _feature("Polygon", [ring.round(7)], coast=number)
 
 
+def rings(
+    rng: np.random.Generator,
+    centres: Floats,
+    counts: Counts,
+    radius: float,
+    *,
+    spread: float = 0.3,
+) -> list[Floats]:
+    """Return closed rings round centres: star-shaped, so they are valid whatever the radii.
+
+    Parameters
+    ----------
+    centres : ndarray, shape (n, 2)
+        One ring round each.
+    counts : ndarray, shape (n,)
+        Vertices of each, the closing one included, >= 4.
+    radius, spread : float
+        Degrees, and by how much of it a corner may be nearer or further away.
+    """
+    if not len(counts):
+        return []
+    corners = counts - 1
+    stops = np.cumsum(corners)
+    starts = stops - corners
+    ring = np.repeat(np.arange(len(counts)), corners)
+    angle = 2.0 * np.pi * (np.arange(stops[-1]) - starts[ring]) / corners[ring]
+    reach = radius * rng.uniform(1.0 - spread, 1.0 + spread, stops[-1])
+    points = centres[ring] + np.column_stack([np.cos(angle), np.sin(angle)]) * reach[:, None]
+    points = points.round(7)
+    return [
+        np.concatenate([points[start:stop], points[start : start + 1]])
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+    ]
+
+
 def _feature(kind: str, coordinates: Floats | list[Floats], **properties: Any) -> bytes:
     feature = {
         "type": "Feature",
@@ -195,26 +230,6 @@ def _mostly_few(rng: np.random.Generator, n: int, least: int, most: int) -> Coun
     """Return counts that are mostly small, with a long tail as real ones have."""
     tail = rng.exponential((most - least) / 6.0, n).astype(np.int64)
     return np.minimum(most, least + tail)
-
-
-def _rings(
-    rng: np.random.Generator, centres: Floats, counts: Counts, radius: float
-) -> list[Floats]:
-    """Return closed rings round centres: star-shaped, so they are valid whatever the radii."""
-    if not len(counts):
-        return []
-    corners = counts - 1
-    stops = np.cumsum(corners)
-    starts = stops - corners
-    ring = np.repeat(np.arange(len(counts)), corners)
-    angle = 2.0 * np.pi * (np.arange(stops[-1]) - starts[ring]) / corners[ring]
-    reach = radius * rng.uniform(0.7, 1.3, stops[-1])
-    points = centres[ring] + np.column_stack([np.cos(angle), np.sin(angle)]) * reach[:, None]
-    points = points.round(7)
-    return [
-        np.concatenate([points[start:stop], points[start : start + 1]])
-        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
-    ]
 
 
 def _coast_ring(rng: np.random.Generator, vertices: int) -> Floats:
