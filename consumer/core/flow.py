@@ -427,6 +427,7 @@ class Flow:
             serve_only=self._stopping or self.pauses.everything,
         )
         if fetch is not None and not self._closed:
+            self.pauses.served_at = now
             commands.append(fetch)
         return commands
 

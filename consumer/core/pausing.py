@@ -26,6 +26,9 @@ LEAST_PAUSE_SECONDS = 1.0
 PAUSE_FROM_SECONDS = 5.0
 #: ... or when nothing was admitted for this long.
 STUCK_SECONDS = 1.0
+#: ... or when the client was not called for this long: it serves its callbacks in calls only, and
+#: is evicted without them.
+UNSERVED_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -39,6 +42,11 @@ class PauseControl:
     #: what refused when everything was paused
     refuser: str = ""
     full_since: float | None = None
+    #: what refused last, until the way down is gone; what people see does not flicker with every
+    #: record that is let in
+    full_by: str = ""
+    #: when the client was called last
+    served_at: float | None = None
     pauses_total: int = 0
     resumes_total: int = 0
     _paused_seconds: float = 0.0
@@ -78,11 +86,13 @@ class PauseControl:
             Monotonic seconds.
         """
         self.full_since = max(self.full_since or now, admitted_at)
+        self.full_by = refuser
         if self.everything:
             return
         way_down = drain_seconds * max(0.0, ratio - RESUME_RATIO) / max(ratio, 1e-9)
         lasts = way_down > PAUSE_FROM_SECONDS and refuser != "initial"
-        if lasts or now - self.full_since >= STUCK_SECONDS:
+        unserved = self.served_at is not None and now - self.served_at >= UNSERVED_SECONDS
+        if lasts or unserved or now - self.full_since >= STUCK_SECONDS:
             self.all_since = now
             self.refuser = refuser
 
@@ -101,6 +111,7 @@ class PauseControl:
         """
         if ratio <= RESUME_RATIO:
             self.full_since = None
+            self.full_by = ""
         if self.all_since is None or now - self.all_since < LEAST_PAUSE_SECONDS:
             return
         if ratio <= RESUME_RATIO or (work_left_seconds < LEAST_PAUSE_SECONDS and ratio < 1.0):

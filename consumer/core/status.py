@@ -83,7 +83,7 @@ class Status:
             return "waiting-on-retries", f"all {held:,} records in flight wait for a retry"
         if not flow.measuring.sized and flow.config.fixed_vertices is None:
             return "warming-up", f"measuring live traffic, {held:,} records in flight"
-        if flow.pauses.everything or flow.admission.refused_by:
+        if self._refuser():
             return "backpressured", self._why_full()
         return "running", f"{held:,} records in flight"
 
@@ -105,9 +105,14 @@ class Status:
             return ""
         return f"nothing has finished for {now - since:.0f} s: {_inside(ledger.processes)}"
 
+    def _refuser(self) -> str:
+        """Return what keeps the next record out, or did until the way down is gone."""
+        pauses = self._flow.pauses
+        return pauses.refuser or self._flow.admission.refused_by or pauses.full_by
+
     def _why_full(self) -> str:
         flow = self._flow
-        refuser = flow.pauses.refuser or flow.admission.refused_by
+        refuser = self._refuser()
         if refuser == "delivery":
             return "the broker refuses what has to be produced"
         inside = _inside(flow.ledger.processes)
@@ -124,7 +129,7 @@ class Status:
         flow = self._flow
         if flow.config.mode is Mode.SHADOW and not flow.admission.refused_by:
             return "none"
-        refuser = flow.pauses.refuser or flow.admission.refused_by
+        refuser = self._refuser()
         if refuser in {"memory", "deadline"} and flow.measuring.ramp_holds:
             return "ramp"
         if refuser in {"memory", "deadline", "cap", "fixed", "initial"}:
