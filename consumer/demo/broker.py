@@ -22,7 +22,7 @@ PARTITIONS = 4
 #: Bytes of each partition that may be unread: far enough from what it keeps.
 EMBEDDED_UNREAD_BYTES = 3_500_000
 #: A real broker keeps everything; what waits at the end has to be worked off all the same.
-REAL_UNREAD_BYTES = 24_000_000
+REAL_UNREAD_BYTES = 8_000_000
 _START_SECONDS = 10.0
 
 

@@ -150,7 +150,7 @@ def _report(watch: Watch, account: Account, url: str) -> dict[str, object]:
         "duplicates": account.duplicates,
         "uncommitted": account.uncommitted,
         "evictions": watch.evictions,
-        "max_charge_over_budget": round(watch.most_admitted_ratio - 1.0, 4),
+        "max_charge_over_budget": round(watch.most_admitted_ratio - 1.0, 4) + 0.0,
         "sizings": [asdict(sizing) for sizing in watch.sizings],
         "states": {state: round(t, 2) for state, t in watch.state_seconds.items()},
         "limited_by": {cause: round(t, 2) for cause, t in watch.limit_seconds.items()},

@@ -10,13 +10,14 @@ import threading
 import time
 import zlib
 from array import array
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from consumer.demo.broker import PARTITIONS, DemoError, Place
-from consumer.demo.scenario import COAST_VERTICES, ROOM_RATIO, TOPICS, Phase, poison_of, records_of
+from consumer.demo.scenario import COAST_VERTICES, ROOM_RATIO, TOPICS, Phase, extras_of, records_of
 from consumer.kafka.errors import describe
 from consumer.traffic.shapes import Record
 from consumer.traffic.stream import Traffic
@@ -26,8 +27,6 @@ Partition: TypeAlias = tuple[str, int]
 #: What the broker adds to a record, and rounding.
 _RECORD_OVERHEAD_BYTES = 80
 _NAP_SECONDS = 0.01
-#: What goes wrong in a phase does so after this share of it.
-POISON_SHARE = 0.4
 
 
 class Feed(threading.Thread):
@@ -108,7 +107,10 @@ class Feed(threading.Thread):
     def _produce_phase(self, phase: Phase, seconds: float) -> None:
         began = time.monotonic()
         end = began + seconds
-        poison_at: float | None = began + POISON_SHARE * seconds
+        extras = deque(
+            (began + share * seconds, topic, record)
+            for share, topic, record in extras_of(phase, self._traffic)
+        )
         for due in records_of(phase, seconds, self._traffic):
             while (wait := began + due.at_seconds - time.monotonic()) > 0:
                 if self._halt.is_set():
@@ -116,22 +118,20 @@ class Feed(threading.Thread):
                 self._producer.poll(min(wait, 0.05))
             for record in due.records:
                 began += self._send(due.topic, record, end)
-            if poison_at is not None and time.monotonic() >= poison_at:
-                poison_at = None
-                for topic, record in poison_of(phase):
-                    self._send(topic, record, end)
+                while extras and time.monotonic() >= extras[0][0]:
+                    self._hand_over(*extras.popleft()[1:])
             self._producer.poll(0)
             if self._halt.is_set() or time.monotonic() >= end or self.failure:
-                return
+                break
+        if not self._halt.is_set():
+            for _, topic, record in extras:
+                self._hand_over(topic, record)
 
     def _send(self, topic: str, record: Record, end: float) -> float:
         """Send one record when there is room; return the seconds that it waited."""
-        key, value = record
-        partition = (topic, zlib.crc32(key) % PARTITIONS)
-        size = len(key) + len(value) + _RECORD_OVERHEAD_BYTES
         began = time.monotonic()
         waited = 0.0
-        while not self._has_room(partition, size):
+        while not self._has_room(_partition(topic, record), _size(record)):
             self.waits_for_room = True
             self._producer.poll(_NAP_SECONDS)
             waited = time.monotonic() - began
@@ -139,15 +139,21 @@ class Feed(threading.Thread):
                 self.waits_for_room = False
                 return waited
         self.waits_for_room = False
-        ends = self._ends[partition]
+        self._hand_over(topic, record)
+        return waited
+
+    def _hand_over(self, topic: str, record: Record) -> None:
+        partition = _partition(topic, record)
+        key, value = record
         while True:
             try:
-                self._producer.produce(*partition[:1], key=key, value=value, partition=partition[1])
+                self._producer.produce(topic, key=key, value=value, partition=partition[1])
             except BufferError:
                 self._producer.poll(_NAP_SECONDS)
                 continue
-            ends.append((ends[-1] if ends else 0) + size)
-            return waited
+            ends = self._ends[partition]
+            ends.append((ends[-1] if ends else 0) + _size(record))
+            return
 
     def _has_room(self, partition: Partition, size: int) -> bool:
         ends = self._ends[partition]
@@ -168,3 +174,11 @@ class Feed(threading.Thread):
             expected = self._acknowledged[place]
             self.failure = f"{topic}[{partition}]: offset {message.offset()}, expected {expected}"
         self._acknowledged[place] += 1
+
+
+def _partition(topic: str, record: Record) -> Partition:
+    return topic, zlib.crc32(record[0]) % PARTITIONS
+
+
+def _size(record: Record) -> int:
+    return len(record[0]) + len(record[1]) + _RECORD_OVERHEAD_BYTES

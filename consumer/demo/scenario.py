@@ -95,10 +95,15 @@ def phases(*, giants: bool) -> tuple[Phase, ...]:
     )
 
 
-def poison_of(phase: Phase) -> Iterator[tuple[str, Record]]:
-    """Yield topic and record of what goes wrong in a phase."""
-    for kind, _ in phase.poison:
-        yield _POISON[kind]
+#: What goes wrong in a phase does so after this share of it.
+_POISON_SHARE = 0.4
+
+
+def extras_of(phase: Phase, traffic: Traffic) -> list[tuple[float, str, Record]]:
+    """Return what comes beside the usual: share of the phase at which it is due, topic, record."""
+    extras = [(_POISON_SHARE, *_POISON[kind]) for kind, _ in phase.poison]
+    giants = [((n + 0.5) / phase.giants, LAND, traffic.giant()) for n in range(phase.giants)]
+    return sorted(extras + giants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,6 @@ def records_of(phase: Phase, seconds: float, traffic: Traffic) -> Iterator[Due]:
         yield Due(0.0, VEHICLES, traffic.take(500, pings))
     ticks = max(1, round(seconds / TICK_SECONDS))
     owed = dict.fromkeys(phase.rates, 0.0)
-    giant_ticks = {round((n + 0.5) * ticks / phase.giants) for n in range(phase.giants)}
     for tick in range(ticks):
         at = tick * TICK_SECONDS
         for topic, rate in phase.rates.items():
@@ -126,5 +130,3 @@ def records_of(phase: Phase, seconds: float, traffic: Traffic) -> Iterator[Due]:
             owed[topic] -= n
             mix = phase.land if topic == LAND and phase.land is not None else pings
             yield Due(at, topic, traffic.take(n, mix))
-        if tick in giant_ticks:
-            yield Due(at, LAND, [traffic.giant()])

@@ -8,13 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from consumer.dead_letters import REASON, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
 from consumer.demo.account import settle
 from consumer.demo.broker import PARTITIONS, EmbeddedBroker, Place
 from consumer.demo.feed import Feed
-from consumer.demo.scenario import DEAD_LETTERS, LAND, TOPICS, VEHICLES, phases, records_of
+from consumer.demo.scenario import (
+    DEAD_LETTERS,
+    LAND,
+    TOPICS,
+    VEHICLES,
+    extras_of,
+    phases,
+    records_of,
+)
 from consumer.traffic.stream import Traffic
 from tests.producing import produce
 
@@ -41,14 +49,12 @@ def handled(folder: Path, *lines: str) -> None:
 
 
 def dead_letter(place: Place, topic: str, partition: int, offset: int) -> None:
-    headers = {
+    headers: dict[str, str | bytes | None] = {
         REASON: b"malformed-json",
         SOURCE_TOPIC: topic.encode(),
         SOURCE_PARTITION: b"%d" % partition,
         SOURCE_OFFSET: b"%d" % offset,
     }
-    from confluent_kafka import Producer
-
     producer = Producer({"bootstrap.servers": place.bootstrap_servers})
     producer.produce(DEAD_LETTERS, value=b"x", partition=1, headers=headers)
     assert producer.flush(10.0) == 0
@@ -121,8 +127,12 @@ def test_the_story_is_the_seeds(giants):
     for phase in story:
         first, again = (list(records_of(phase, 2.0, Traffic(4))) for _ in range(2))
         assert first == again
-        largest = max(len(value) for due in first for _, value in due.records)
-        assert (largest > 1_000_000) == (giants and phase.giants > 0)
+        assert max(len(value) for due in first for _, value in due.records) < 1_000_000
+        extras = extras_of(phase, Traffic(4))
+        assert extras == extras_of(phase, Traffic(4))
+        large = [at for at, _, (_, value) in extras if len(value) > 1_000_000]
+        assert len(large) == phase.giants <= (3 if giants else 0)
+        assert len(extras) == phase.giants + len(phase.poison)
         assert {due.topic for due in first} <= set(TOPICS)
 
 

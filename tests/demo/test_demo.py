@@ -48,6 +48,12 @@ def worker_of(process: subprocess.Popen) -> psutil.Process | None:
     return None
 
 
+def wait_for_worker(process: subprocess.Popen) -> psutil.Process:
+    worker = wait_until(lambda: worker_of(process), 60.0, "the worker")
+    assert worker is not None
+    return worker
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_every_record_is_accounted_for(tmp_path):
@@ -87,7 +93,7 @@ def test_every_record_is_accounted_for(tmp_path):
 def test_ctrl_c_finishes_what_was_produced(tmp_path):
     """It stops producing, lets the worker finish, and gives the account all the same."""
     with demo(tmp_path, "--seconds", "600", "--json") as process:
-        wait_until(lambda: worker_of(process), 60.0, "the worker")
+        wait_for_worker(process)
         err = tmp_path / "err"
         wait_until(lambda: "handled, " in err.read_text(), 60.0, "a line of progress")
         process.send_signal(signal.SIGINT)
@@ -105,7 +111,7 @@ def test_ctrl_c_finishes_what_was_produced(tmp_path):
 def test_a_worker_that_dies_is_told(tmp_path):
     """Exit code 1, with the worker's own; nothing of it is left behind."""
     with demo(tmp_path, "--seconds", "600") as process:
-        worker = wait_until(lambda: worker_of(process), 60.0, "the worker")
+        worker = wait_for_worker(process)
         children = worker.children(recursive=True)
         worker.kill()
         code = process.wait(60.0)
@@ -121,7 +127,7 @@ def test_a_worker_that_dies_is_told(tmp_path):
 def test_nothing_outlives_a_demonstration_that_is_killed(tmp_path):
     """The worker and its processes go with it, whatever ends it."""
     with demo(tmp_path, "--seconds", "600") as process:
-        worker = wait_until(lambda: worker_of(process), 60.0, "the worker")
+        worker = wait_for_worker(process)
         family = [worker, *worker.children(recursive=True)]
         process.kill()
         process.wait(10.0)

@@ -39,9 +39,9 @@ def watch() -> Watch:
 
 
 def text_of(renderable, width: int) -> str:
-    console = Console(file=io.StringIO(), width=width)
-    console.print(renderable)
-    return console.file.getvalue()
+    out = io.StringIO()
+    Console(file=out, width=width).print(renderable)
+    return out.getvalue()
 
 
 @pytest.mark.parametrize("width", [80, 96])
@@ -74,13 +74,14 @@ def test_before_the_first_answer_it_says_that_it_starts(feed):
 
 def test_lines_for_a_log_say_each_sizing_once(watch, feed):
     """A pipe gets lines, each sizing once, each phase once."""
-    console = Console(file=io.StringIO(), width=60)
+    out = io.StringIO()
+    console = Console(file=out, width=60)
     view = Plain(console, SCENE)
 
     for _ in range(3):
         view.show("traffic", watch, feed)
 
-    text = console.file.getvalue()
+    text = out.getvalue()
     assert text.count("--- night") == 1
     assert text.count(f"sized: {REASONS['mix-drift']}") == 1
     assert text.count("produced, ") == 1
@@ -98,11 +99,12 @@ def test_lines_for_a_log_say_each_sizing_once(watch, feed):
 )
 def test_the_summary_says_what_became_of_the_records(watch, account, words):
     """In words, good or bad."""
-    console = Console(file=io.StringIO(), width=60)
+    out = io.StringIO()
+    console = Console(file=out, width=60)
 
     summary(console, SCENE, watch, account, worker_code=0, interrupted=False)
 
-    text = console.file.getvalue()
+    text = out.getvalue()
     assert all(word in text for word in words)
     assert "Both bounds had their turn" in text
     assert "left its group in order" in text

@@ -32,7 +32,9 @@ def read_all(servers: str, topic: str) -> list[tuple[bytes | None, bytes]]:
         if message.error():
             ended += 1
         else:
-            records.append((message.key(), message.value()))
+            value = message.value()
+            assert value is not None
+            records.append((message.key(), value))
     reader.close()
     return records
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import hypothesis.strategies as st
 import numpy as np
 import orjson
@@ -13,7 +15,12 @@ from consumer.traffic import shapes
 from consumer.traffic.mix import mix_of
 from consumer.traffic.stream import Plan, Traffic, blocks
 
-KINDS = [shapes.pings, shapes.lines, shapes.parcels, shapes.coastlines]
+KINDS: list[Callable[..., list[shapes.Record]]] = [
+    shapes.pings,
+    shapes.lines,
+    shapes.parcels,
+    shapes.coastlines,
+]
 
 
 def geometries(records: list[shapes.Record]) -> np.ndarray:
