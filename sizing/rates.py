@@ -180,7 +180,8 @@ class Rates:
         Returns
         -------
         bool
-            True when the prediction has failed: the common factor corrected every class.
+            True when the prediction has failed: the common factor corrected every class, or a
+            known class is charged half as much again or more from now on.
         """
         fitted = class_units * self._fitted
         predicted = float(fitted.sum())
@@ -204,8 +205,9 @@ class Rates:
         if not failed:
             self._remember(learning, class_units, amount)
             self._fit(learning, surprised=not RATIO_RANGE[0] <= ratio <= RATIO_RANGE[1])
+        before = self.in_force
         self._put_in_force(known)
-        return failed
+        return failed or bool((self.in_force > RATIO_RANGE[1] * before)[known].any())
 
     def _remember(
         self, learning: NDArray[np.intp], units: NDArray[np.int64], amount: float

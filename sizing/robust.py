@@ -78,12 +78,12 @@ def median_ratio(ratios: _FloatRows, shares: _FloatRows) -> NDArray[np.float64]:
 def upper_ratio(
     ratios: _FloatRows, shares: _FloatRows, newest: NDArray[np.intp]
 ) -> NDArray[np.float64]:
-    """Return each row's 90th weighted percentile, or the median of its newest three if more.
+    """Return each row's 90th weighted percentile, or its newest entry if that is more.
 
     Parameters
     ----------
     ratios, shares : ndarray of float64, shape (n, m)
-        Ratios and their weights; a weight of 0 where there is none. Rows are rings.
+        Ratios and their weights; a weight of 0 where there is none.
     newest : ndarray of int, shape (n,)
         Where each row's newest entry is.
 
@@ -93,21 +93,21 @@ def upper_ratio(
 
     Notes
     -----
-    A peak has to fit, so the figure lies high. The median of three makes a rise count after two
-    entries; the percentile keeps a peak for as long as it is remembered.
+    A peak has to fit, and memory that did not is the end of the process: the first entry that
+    is higher counts. The percentile keeps a peak that comes again for as long as it is remembered.
 
     Examples
     --------
-    >>> ratios = np.array([[1.0, 1.0, 1.0, 3.0, 3.0]])
-    >>> upper_ratio(ratios, np.ones((1, 5)), np.array([4])).tolist()
+    >>> ratios = np.array([[1.0] * 19 + [3.0]])
+    >>> upper_ratio(ratios, np.ones((1, 20)), np.array([19])).tolist()
     [3.0]
+    >>> upper_ratio(ratios, np.ones((1, 20)), np.array([0])).tolist()
+    [1.0]
     """
     order = np.argsort(ratios, axis=1)
     row = np.arange(len(ratios))
     cumulated = np.cumsum(shares[row[:, None], order], axis=1)
     reached = cumulated >= UPPER_SHARE * cumulated[:, -1:]
     upper = ratios[row, order[row, reached.argmax(axis=1)]]
-    last = ratios[row[:, None], (newest[:, None] - np.arange(3)) % ratios.shape[1]]
-    last.sort(axis=1)
-    figure: NDArray[np.float64] = np.maximum(upper, last[:, 1])
+    figure: NDArray[np.float64] = np.maximum(upper, ratios[row, newest])
     return figure

@@ -240,21 +240,20 @@ def test_bytes_take_an_upper_figure() -> None:
     """Nine chunks of ten fit under it: one in twenty at half as much again does not count."""
     for every, figure in ((20, 100.0), (5, 150.0)):
         rates = Rates(Quantity.BYTES)
-        for number in range(40):
+        for number in range(44):
             rates.observe(class_row({3: 1_000}), 150_000 if number % every == 0 else 100_000)
         assert rates.in_force[3] == pytest.approx(figure)
 
 
-def test_bytes_rise_after_two_chunks() -> None:
-    """The median of the newest three: the same vertices with 25 times the bytes."""
+def test_bytes_rise_with_the_first_chunk() -> None:
+    """The same vertices with 25 times the bytes: that is charged at once, and published."""
     rates = Rates(Quantity.BYTES)
     for _ in range(20):
-        rates.observe(class_row({3: 1_000}), 100_000)
+        assert not rates.observe(class_row({3: 1_000}), 100_000)
     rates.end_exemption()
-    rates.observe(class_row({3: 1_000}), 2_500_000)
-    assert rates.in_force[3] == pytest.approx(100.0)
-    rates.observe(class_row({3: 1_000}), 2_500_000)
+    assert rates.observe(class_row({3: 1_000}), 2_500_000)
     assert rates.in_force[3] == pytest.approx(2_500.0)
+    assert not rates.observe(class_row({3: 1_000}), 2_500_000)
 
 
 def test_spread_is_relative_to_the_median() -> None:
