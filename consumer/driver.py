@@ -97,6 +97,9 @@ class Driver:
         Entered by the caller.
     commit_waits : bool
         Whether the commit of a revoke may wait for its answer.
+    on_stop : callable
+        Told at each stop signal how many seconds the drain may take from now: what follows it
+        (the last commit, leaving) can wait for a broker that is away.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Driver:
         signals: StopSignals,
         *,
         commit_waits: bool,
+        on_stop: Callable[[float], None],
     ) -> None:
         self._flow = flow
         self._pool = adapters.pool
@@ -118,6 +122,7 @@ class Driver:
         self._signals = signals
         self._signals_seen = 0
         self._commit_waits = commit_waits
+        self._on_stop = on_stop
         self._client: KafkaClient | None = None
         self._rebuild_at = 0.0
         self._released: set[Partition] = set()
@@ -191,6 +196,7 @@ class Driver:
         at_once = count > 1
         how = "leaving at once" if at_once else "draining; a second signal leaves at once"
         self._log.say("info", f"{self._signals.last}: {how}")
+        self._on_stop(0.0 if at_once else self._flow.limits.drain_deadline_seconds)
         self.take(StopRequested(now, at_once=at_once))
 
     # -- the client ----------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -46,6 +45,7 @@ from consumer.producer import RecordProducer
 from consumer.settings_table import Settings
 from consumer.signals import StopSignals
 from consumer.version import worker_version
+from consumer.watchdog import Watchdog
 from sizing.limits import cpu_limit, memory_limit
 from sizing.memory import proportional_set_bytes
 from sizing.pool import pool_size
@@ -161,6 +161,7 @@ def _run(settings: Settings, signals: StopSignals, stack: ExitStack) -> int:
             logger=client_logger("vertex-budget.consumer"),
         )
 
+    watchdog = Watchdog(settings.shutdown_grace_seconds)
     driver = Driver(
         flow,
         Adapters(
@@ -192,13 +193,15 @@ def _run(settings: Settings, signals: StopSignals, stack: ExitStack) -> int:
             session_timeout_seconds(properties) + flow.limits.drain_deadline_seconds
             < max_poll_interval_seconds(properties)
         ),
+        on_stop=watchdog.arm,
     )
     board.driver = driver
     _calm_collector()
     # The core does not ask for a process that is ready.
     driver.take(first)
     driver.run()
-    _leave(driver, settings)
+    driver.leave()
+    watchdog.disarm()
     _log.say("info", "left the group; everything in flight was settled or let go")
     return 0
 
@@ -226,20 +229,6 @@ def _open_first(pool: ProcessPool, handler: str, signals: StopSignals) -> Proces
         if signals.count:
             return None
     raise HandlerError(handler, f"not open after {OPEN_TIMEOUT_SECONDS:.0f} s")
-
-
-def _leave(driver: Driver, settings: Settings) -> None:
-    """Close the client under a watchdog: it may wait for a broker that is away."""
-
-    def give_up() -> None:
-        # What is committed is committed; the rest is read again by the next owner.
-        os._exit(0)
-
-    watchdog = threading.Timer(max(2.0, settings.shutdown_grace_seconds / 4.0), give_up)
-    watchdog.daemon = True
-    watchdog.start()
-    driver.leave()
-    watchdog.cancel()
 
 
 def _between(value: int, limits: tuple[int, int]) -> int:
