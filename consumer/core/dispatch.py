@@ -56,8 +56,8 @@ class Dispatcher:
     ----------
     ledger : Ledger
         Everything in flight.
-    chunk_seconds, chunk_bytes : float, int
-        Predicted work and raw bytes of one chunk.
+    chunk_bytes : int
+        Raw bytes of one chunk; its predicted work is the ledger's.
     wants_sample : callable
         Given a chunk's load: (measure its working bytes, trace allocations as well).
     """
@@ -65,12 +65,10 @@ class Dispatcher:
     def __init__(
         self,
         ledger: Ledger,
-        chunk_seconds: float,
         chunk_bytes: int,
         wants_sample: Callable[[Load], tuple[bool, bool]],
     ) -> None:
         self._ledger = ledger
-        self._chunk_seconds = chunk_seconds
         self._chunk_bytes = chunk_bytes
         self._wants_sample = wants_sample
         self._queue: list[tuple[int, int, int, Chain]] = []
@@ -144,8 +142,8 @@ class Dispatcher:
                 chunk = process.chunks[0]
                 age = now - chunk.started_at
                 left = chunk.predicted_seconds - age
-                overrun = age > 2.0 * chunk.predicted_seconds + self._chunk_seconds
-                if left <= self._chunk_seconds and not overrun:
+                overrun = age > 2.0 * chunk.predicted_seconds + self._ledger.chunk_seconds
+                if left <= self._ledger.chunk_seconds and not overrun:
                     second.append(process)
         return empty + second
 
@@ -169,7 +167,7 @@ class Dispatcher:
         memory_left = self._memory_left(process)
         draft = _Draft(
             seconds_left=min(
-                self._chunk_seconds, max(waiting_seconds / free_slots, LEAST_CHUNK_SECONDS)
+                self._ledger.chunk_seconds, max(waiting_seconds / free_slots, LEAST_CHUNK_SECONDS)
             ),
             payload_left=float(self._chunk_bytes),
             working_left=min(self._most_working_bytes(), memory_left),
@@ -228,7 +226,7 @@ class Dispatcher:
         size_class, units = int(piece.classes[0]), int(piece.units[0])
         working = float(model.working_bytes_per_unit[size_class]) * units
         heavy = (
-            float(model.seconds_per_unit[size_class]) * units > self._chunk_seconds
+            float(model.seconds_per_unit[size_class]) * units > self._ledger.chunk_seconds
             or int(piece.columns.payload_bytes[0]) > self._chunk_bytes
             or working > self._most_working_bytes()
         )

@@ -99,7 +99,7 @@ class FetchPlan:
             return None
         # What one fetch costs the parent is time in which no process gets a chunk.
         parent_seconds = ledger.model.parent_seconds_per_message
-        most = min(self._config.fetch_messages, int(self._config.chunk_seconds / parent_seconds))
+        most = min(self._config.fetch_messages, int(ledger.chunk_seconds / parent_seconds))
         if room < self._config.client_queue_bytes:
             most = min(most, int(max(room, 0.0) / largest))
         return Fetch(max(1, min(most, self._messages_left(verdict, report))), 0.0)

@@ -92,9 +92,7 @@ class Flow:
         self.admission = Admission(
             self.ledger, config.ordering, self.shards, config.max_uncommitted_messages
         )
-        self.dispatcher = Dispatcher(
-            self.ledger, config.chunk_seconds, config.chunk_bytes, self.measuring.wants_sample
-        )
+        self.dispatcher = Dispatcher(self.ledger, config.chunk_bytes, self.measuring.wants_sample)
         self.settlement = Settlement(self.ledger, self.admission, self.dispatcher, config)
         self.ownership = Ownership(self.ledger, self.admission, self.dispatcher, self.settlement)
         self.fetching = FetchPlan(self.ledger, self.admission, config)
@@ -321,7 +319,7 @@ class Flow:
                 deadline,
                 config.cap_vertices,
                 "cap",
-                INITIAL_CHUNKS * config.chunk_seconds * config.processes,
+                INITIAL_CHUNKS * self.ledger.chunk_seconds * config.processes,
                 INITIAL_CHUNKS * config.processes,
                 max(1.0, INITIAL_MEMORY_RATIO * self.limits.memory_available_bytes),
             )

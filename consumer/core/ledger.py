@@ -219,7 +219,8 @@ class Ledger:
         self.pending_bytes = 0
         #: outputs and dead letters beside their input, not acknowledged
         self.delivery_bytes = 0
-        self._chunk_seconds = chunk_seconds
+        #: predicted work of one chunk of light records
+        self.chunk_seconds = chunk_seconds
 
     # -- charging ---------------------------------------------------------------------------
 
@@ -387,7 +388,7 @@ class Ledger:
                 longest,
                 parent_seconds_per_message=model.parent_seconds_per_message,
                 effective=effective,
-                chunk_seconds=self._chunk_seconds,
+                chunk_seconds=self.chunk_seconds,
             ),
             predicted_drain_seconds=predicted_drain_seconds(
                 messages,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from consumer.core.call_cost import CallCost
 from consumer.core.config import FlowConfig
 from consumer.core.events import ChunkOutcome
 from consumer.core.ledger import InsideChunk, Ledger
@@ -39,7 +40,13 @@ from sizing.model import (
     coefficients,
     implausible_bytes_factor,
 )
-from sizing.rates import PRIOR_BYTES_PER_VERTEX, PRIOR_SECONDS_PER_MESSAGE, Quantity, Rates
+from sizing.rates import (
+    LEAST_OBSERVATIONS,
+    PRIOR_BYTES_PER_VERTEX,
+    PRIOR_SECONDS_PER_MESSAGE,
+    Quantity,
+    Rates,
+)
 from sizing.report import ClassFigure, Sample, SampleWindow, SizingReport
 
 #: A warm-up that lacks records or seconds ends after this many times its seconds.
@@ -55,6 +62,8 @@ DRIFT_ERRORS = 2.0
 LEAST_BETWEEN_SECONDS = 1.0
 #: Readings of the parent's cost that are remembered.
 PARENT_READINGS = 5
+#: Most work of a chunk, of the shorter of poll interval and shutdown grace.
+MOST_CHUNK_RATIO = 0.05
 #: The model in force follows its rates when one of them is this far off.
 MODEL_STEP_RATIO = 0.03
 #: A chunk's working bytes are measured until its main class is known, then every so many chunks.
@@ -84,6 +93,10 @@ class Measuring:
         self._config = config
         self.seconds_rates = Rates(Quantity.SECONDS)
         self.bytes_rates = Rates(Quantity.BYTES)
+        self.call_cost = CallCost(
+            config.chunk_seconds,
+            MOST_CHUNK_RATIO * min(config.max_poll_interval_seconds, config.shutdown_grace_seconds),
+        )
         self._parent_seconds = PRIOR_PARENT_SECONDS_PER_MESSAGE
         self._parent_readings: deque[float] = deque(maxlen=PARENT_READINGS)
         self._window = Window()
@@ -179,14 +192,27 @@ class Measuring:
         if outcome.seconds is not None and outcome.seconds > 0:
             self._handler_seconds += outcome.seconds
             self._cpu_seconds += outcome.cpu_seconds
-            if self.seconds_rates.observe(class_units, outcome.seconds):
-                self._urgent = "prediction-failed"
-            self._model_dirty = True
+            self._learn_seconds(chunk, outcome.seconds)
         if outcome.working_bytes is not None and outcome.working_bytes > 0:
             self._learn_bytes(class_units, outcome.working_bytes)
         elif outcome.growth_bytes > 1.2 * chunk.predicted_bytes + (1 << 20):
             # The growth of an unsampled chunk is a lower bound: it can only raise a rate.
             self._learn_bytes(class_units, outcome.growth_bytes)
+
+    def _learn_seconds(self, chunk: InsideChunk, seconds: float) -> None:
+        class_units = chunk.load[CLASS_UNITS]
+        by_class = class_units * self.seconds_rates.estimate
+        predicted = float(by_class.sum())
+        known = self.seconds_rates.observations(int(np.argmax(by_class))) >= LEAST_OBSERVATIONS
+        if known and not chunk.heavy:
+            self.call_cost.observe(seconds, predicted)
+            self._ledger.chunk_seconds = self.call_cost.chunk_seconds
+            if self.call_cost.hides(predicted):
+                return
+            seconds = self.call_cost.net(seconds, predicted)
+        if self.seconds_rates.observe(class_units, seconds):
+            self._urgent = "prediction-failed"
+        self._model_dirty = True
 
     def _learn_bytes(self, class_units: Load, working_bytes: int) -> None:
         if self.bytes_rates.observe(class_units, float(working_bytes)):
@@ -306,7 +332,7 @@ class Measuring:
                 processes=len(self._ledger.processes),
                 memory_available_bytes=limits.memory_available_bytes,
                 drain_deadline_seconds=limits.drain_deadline_seconds,
-                chunk_seconds=self._config.chunk_seconds,
+                chunk_seconds=self._ledger.chunk_seconds,
                 chunk_bytes=self._config.chunk_bytes,
                 keeps_bytes=tuple(p.keeps_bytes for p in self._ledger.processes),
             ),
