@@ -22,8 +22,12 @@ SECONDS_PER_VERTEX = float(os.environ.get("VBTEST_SECONDS_PER_VERTEX", "0"))
 BYTES_PER_VERTEX = int(os.environ.get("VBTEST_BYTES_PER_VERTEX", "0"))
 
 
+def _is_there(path: str | None) -> bool:
+    return path is not None and Path(path).exists()
+
+
 def _wait_while_there(path: str | None) -> None:
-    while path is not None and Path(path).exists():
+    while _is_there(path):
         time.sleep(0.005)
 
 
@@ -32,6 +36,8 @@ class Recorder:
 
     def open(self) -> None:
         _wait_while_there(os.environ.get("VBTEST_OPEN_GATE"))
+        if _is_there(os.environ.get("VBTEST_NO_OPEN")):
+            raise ConnectionRefusedError
         self.folder = Path(os.environ["VBTEST_RECORDS"])
         path = self.folder / f"handled-{os.getpid()}"
         # Every write is one call: what a killed process has finished is there, whole.
@@ -39,6 +45,8 @@ class Recorder:
 
     def handle(self, batch: Batch) -> list[OutputRecord] | None:
         _wait_while_there(os.environ.get("VBTEST_GATE"))
+        if _is_there(os.environ.get("VBTEST_DOWN")):
+            raise ConnectionRefusedError
         vertices = int(np.sum(shapely.get_num_coordinates(batch.geometries)))
         held = np.ones(BYTES_PER_VERTEX * vertices // 8)
         seconds = SECONDS_PER_RECORD * len(batch) + SECONDS_PER_VERTEX * vertices

@@ -59,45 +59,75 @@ class Watch:
             self.limits |= {c for (c,), value in figures["limited_by"].items() if value}
 
 
-@pytest.mark.timeout(120)
-def test_a_slow_handler_with_a_backlog_pauses_and_is_not_evicted(
-    kafka, topic_factory, group_id, tmp_path
-):
-    """Three poll intervals of work are done under the budget, with pauses and one assignment."""
-    topic = topic_factory(4)
-    count = 3_000
-    produce(kafka.bootstrap_servers, topic, points(count))
-    with Worker(
-        tmp_path,
-        kafka.bootstrap_servers,
-        topic,
-        group_id,
-        VBTEST_SECONDS_PER_RECORD=0.013,
-        KAFKA_MAX_POLL_INTERVAL_MS=6000,
-        KAFKA_SESSION_TIMEOUT_MS=6000,
-        VERTEX_BUDGET_WARMUP_SECONDS=1,
-        VERTEX_BUDGET_WARMUP_MESSAGES=100,
-    ) as worker:
-        with Watch(worker, lambda messages, _: messages * 0.013 / 2) as watch:
-            worker.until_handled(count, 80.0)
-            worker.until(lambda: running.lag(kafka, group_id, topic, 4) == 0, "commits")
+def work_off(worker, kafka, count, seconds_per_record):
+    """Handle a backlog under watch, check that the budget held, and return figures and watch."""
+    produce(kafka.bootstrap_servers, worker.topic, points(count))
+    with worker:
+        with Watch(worker, lambda messages, _: messages * seconds_per_record / 2) as watch:
+            worker.until_handled(count, 150.0)
+            worker.until(lambda: running.lag(kafka, worker.group, worker.topic, 4) == 0, "commits")
             worker.until(lambda: worker.metric("in_flight_messages") == 0, "nothing in flight")
             worker.until(lambda: worker.metric("partitions", "paused") == 0, "nothing paused")
         figures = worker.metrics()
         worker.stop()
-    handled = worker.handled()
-    assert handled[-1].at_ns - handled[0].at_ns > 18e9
-    assert worker.log().count("assigned: ") == 1
-    assert figures["pauses_total"][()] >= 1
-    assert figures["resumes_total"][()] == figures["pauses_total"][()]
-    assert figures["paused_seconds_total"][()] > 0
     assert watch.scrapes > 50
-    assert "backpressured" in watch.states
-    assert "deadline" in watch.limits
     assert watch.overruns == []
     assert watch.admitted_over == []
-    assert running.duplicates(handled) == {}
+    assert "backpressured" in watch.states
+    assert "deadline" in watch.limits
+    assert worker.log().count("assigned: ") == 1
+    assert running.duplicates(worker.handled()) == {}
     assert figures["deadline_source"][("max.poll.interval",)] == 1
+    return figures
+
+
+def has_paused(figures):
+    """Whether there were pauses and each ended."""
+    return (
+        figures["pauses_total"][()] == figures["resumes_total"][()] >= 1
+        and figures["paused_seconds_total"][()] > 0
+    )
+
+
+@pytest.mark.timeout(120)
+def test_a_slow_handler_with_a_backlog_pauses_and_resumes(kafka, topic_factory, group_id, tmp_path):
+    """Half a poll interval of work is let in and no more; then fetching pauses until it is half."""
+    worker = Worker(
+        tmp_path,
+        kafka.bootstrap_servers,
+        topic_factory(4),
+        group_id,
+        VBTEST_SECONDS_PER_RECORD=0.03,
+        KAFKA_MAX_POLL_INTERVAL_MS=22_000,
+        KAFKA_SESSION_TIMEOUT_MS=6000,
+        VERTEX_BUDGET_WARMUP_SECONDS=1,
+        VERTEX_BUDGET_WARMUP_MESSAGES=50,
+    )
+    assert has_paused(work_off(worker, kafka, 1_000, 0.03))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("poll_seconds", [6, 22])
+def test_a_backlog_of_three_poll_intervals_is_worked_off_without_a_rebalance(
+    kafka, topic_factory, group_id, tmp_path, poll_seconds
+):
+    """The client is called often enough all the time, with pauses and, where they are short, without."""
+    worker = Worker(
+        tmp_path,
+        kafka.bootstrap_servers,
+        topic_factory(4),
+        group_id,
+        VBTEST_SECONDS_PER_RECORD=0.03,
+        KAFKA_MAX_POLL_INTERVAL_MS=poll_seconds * 1000,
+        KAFKA_SESSION_TIMEOUT_MS=6000,
+        VERTEX_BUDGET_WARMUP_SECONDS=1,
+        VERTEX_BUDGET_WARMUP_MESSAGES=50,
+    )
+    figures = work_off(worker, kafka, int(3.3 * poll_seconds / 0.03 * 2), 0.03)
+    handled = worker.handled()
+    assert handled[-1].at_ns - handled[0].at_ns > 3e9 * poll_seconds
+    assert has_paused(figures) or poll_seconds == 6
 
 
 @pytest.mark.timeout(120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -25,6 +26,11 @@ def owned(worker):
     return worker.metric("partitions", "assigned")
 
 
+def owned_numbers(worker):
+    """Return the partitions whose lag the worker shows: those that it owns."""
+    return {int(labels[0]) for labels in worker.metrics().get("lag_messages", {})}
+
+
 def quick(kafka, group, protocol):
     """Return settings of a group that rebalances and forgets quickly; small work in flight."""
     if protocol == "consumer":
@@ -33,7 +39,15 @@ def quick(kafka, group, protocol):
     return {"VBTEST_SECONDS_PER_RECORD": 0.002, "VERTEX_BUDGET": 400, **PROTOCOLS[protocol]}
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        "cooperative",
+        pytest.param("eager", marks=pytest.mark.slow),
+        pytest.param("consumer", marks=pytest.mark.slow),
+    ],
+)
 def test_scaling_out_and_in_loses_nothing(kafka, topic_factory, group_id, tmp_path, protocol):
     """A second worker takes its share in mid-stream and leaves again: nothing lost or repeated."""
     topic = topic_factory(PARTITIONS)
@@ -65,6 +79,8 @@ def test_scaling_out_and_in_loses_nothing(kafka, topic_factory, group_id, tmp_pa
         assert "Traceback" not in worker.log()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
 def test_a_worker_that_is_killed_is_replaced_by_the_other(
     kafka, topic_factory, group_id, tmp_path, protocol
@@ -93,3 +109,98 @@ def test_a_worker_that_is_killed_is_replaced_by_the_other(
     assert {h.place for h in handled} == set(places)
     above = {h.place for h in killed if h.offset >= done.get(h.partition, 0)}
     assert set(running.duplicates(handled)) <= above
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_worker_that_was_frozen_joins_again(kafka, topic_factory, group_id, tmp_path):
+    """Stopped for longer than its session, it has lost its partitions; it commits none of them."""
+    topic = topic_factory(PARTITIONS)
+    places = produce(kafka.bootstrap_servers, topic, points(2_000))
+    arguments = (tmp_path, kafka.bootstrap_servers, topic, group_id)
+    settings = quick(kafka, group_id, "cooperative")
+    with (
+        Worker(*arguments, processes=1, **settings) as first,
+        Worker(*arguments, processes=1, **settings) as second,
+    ):
+        second.until(lambda: owned(second) == 2, "two partitions for the second")
+        second.send(signal.SIGSTOP)
+        first.until(lambda: owned(first) == PARTITIONS, "all partitions for the first")
+        places += produce(kafka.bootstrap_servers, topic, points(1_000))
+        second.send(signal.SIGCONT)
+        first.until(lambda: owned(first) == 2, "two left for the first")
+        second.until(lambda: owned(second) == 2, "two for the second again")
+        places += produce(kafka.bootstrap_servers, topic, points(1_000))
+        first.until_handled(len(places))
+        first.until(
+            lambda: running.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
+        )
+        first.stop()
+        second.stop()
+    assert {h.place for h in first.handled()} == set(places)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_revoke_does_not_wait_for_what_hangs(kafka, topic_factory, group_id, tmp_path):
+    """At the drain deadline partitions go to the next owner, who handles what was inside as well.
+
+    When they come back, the late results of the former assignment move no offset.
+    """
+    topic = topic_factory(PARTITIONS)
+    gate = tmp_path / "gate"
+    gate.touch()
+    places = produce(kafka.bootstrap_servers, topic, points(400))
+    arguments = (tmp_path, kafka.bootstrap_servers, topic, group_id)
+    settings = {**CLASSIC, "VERTEX_BUDGET": 400, "VERTEX_BUDGET_SHUTDOWN_GRACE_SECONDS": 4}
+    with Worker(*arguments, VBTEST_GATE=gate, **settings) as first:
+        first.until(lambda: first.metric("in_flight_messages") == 400, "everything in flight")
+        with Worker(*arguments, **settings) as second:
+            second.until(lambda: owned(second) == 2, "two partitions for the second")
+            mine = {0, 1, 2, 3} - owned_numbers(first)
+            of_mine = {place for place in places if place[0] in mine}
+            second.until(
+                lambda: {h.place for h in second.handled()} >= of_mine, "all of them handled"
+            )
+            second.stop()
+        first.until(lambda: owned(first) == PARTITIONS, "all partitions back")
+        places += produce(kafka.bootstrap_servers, topic, points(400))
+        gate.unlink()
+        first.until_handled(len(places))
+        first.until(
+            lambda: running.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
+        )
+        first.until(lambda: first.metric("in_flight_messages") == 0, "nothing in flight")
+        first.until(lambda: first.metric("partitions", "paused") == 0, "nothing paused")
+        first.stop()
+    assert {h.place for h in first.handled()} == set(places)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_a_static_member_waits_until_its_former_self_is_forgotten(
+    kafka, topic_factory, group_id, tmp_path
+):
+    """Killed and started again at once with the protocol ``consumer``: it says what it waits for."""
+    topic = topic_factory(2)
+    running.set_group_config(kafka, group_id, "consumer.heartbeat.interval.ms", 1000)
+    running.set_group_config(kafka, group_id, "consumer.session.timeout.ms", 10_000)
+    places = produce(kafka.bootstrap_servers, topic, points(1_500))
+    arguments = (tmp_path, kafka.bootstrap_servers, topic, group_id)
+    settings = {
+        "VBTEST_SECONDS_PER_RECORD": 0.002,
+        "VERTEX_BUDGET": 400,
+        "KAFKA_GROUP_INSTANCE_ID": "one",
+        **PROTOCOLS["consumer"],
+    }
+    with Worker(*arguments, processes=1, **settings) as first:
+        first.until_handled(200)
+        first.kill()
+    with Worker(*arguments, processes=1, **settings) as second:
+        second.until(lambda: second.state() == "waiting-for-instance-id", "its state")
+        assert second.status("/healthz") == 200
+        second.until_handled(len(places), 90.0)
+        second.until(lambda: running.lag(kafka, group_id, topic, 2) == 0, "everything committed")
+        second.until(lambda: second.state() != "waiting-for-instance-id", "its state afterwards")
+        second.stop()
+    assert {h.place for h in second.handled()} == set(places)

@@ -42,7 +42,7 @@ def run_once(worker, kafka, records, partitions, seconds=40.0):
     return figures
 
 
-@pytest.mark.parametrize("partitions", [4, 8])
+@pytest.mark.parametrize("partitions", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_every_record_is_handled_once_and_committed(
     kafka, topic_factory, group_id, tmp_path, partitions
 ):

@@ -122,6 +122,7 @@ def test_memory_too_small_is_named(kafka, topic_factory, group_id, tmp_path):
     assert len(complaint(text).splitlines()) <= 3
 
 
+@pytest.mark.slow
 def test_sigterm_during_the_start_ends_it(kafka, topic_factory, group_id, tmp_path):
     """A stop that comes before the group was joined ends the worker cleanly."""
     gate = tmp_path / "gate"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import pytest
+
 from tests import traffic
 from tests.acceptance import running
 from tests.acceptance.payloads import points
@@ -87,6 +89,7 @@ def test_a_kill_repeats_no_more_than_what_was_above_the_committed_end(
     assert all(count == 2 for count in running.duplicates(handled).values())
 
 
+@pytest.mark.slow
 def test_a_stop_lets_go_at_the_deadline(kafka, topic_factory, group_id, tmp_path):
     """A record that does not end is let go when the grace is over; the next worker handles it."""
     topic = topic_factory(1)
