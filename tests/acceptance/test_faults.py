@@ -5,6 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import uuid
+from typing import Any
+
+import pytest
 
 from tests.acceptance import running
 from tests.acceptance.payloads import point, points
@@ -33,148 +37,123 @@ def dead_letters(kafka, topic, count):
     return found
 
 
-def run_with(kafka, topic, group, tmp_path, records, *, acts, partitions=2, **environment):
-    """Handle records of which some misbehave; return worker, places and dead letters by number."""
-    places = produce(kafka.bootstrap_servers, topic, records)
-    with Worker(tmp_path, kafka.bootstrap_servers, topic, group, **environment) as worker:
-        worker.until_handled(len(records) - len(acts))
-        settled(worker, kafka, group, topic, partitions)
+def run_with(worker, kafka, records, *, bad, partitions):
+    """Handle records of which some end as dead letters; return figures and letters by number."""
+    places = produce(kafka.bootstrap_servers, worker.topic, records)
+    tombstones = {places[n] for n, (_, value) in enumerate(records) if value is None}
+    expected = set(places) - {places[n] for n in bad} - tombstones
+    with worker:
+        worker.until(lambda: {h.place for h in worker.handled()} >= expected, "the others")
+        settled(worker, kafka, worker.group, worker.topic, partitions)
         worker.until(lambda: worker.metric("in_flight_messages") == 0, "nothing in flight")
         figures = worker.metrics()
         worker.stop()
-    handled = {h.place for h in worker.handled()}
-    assert handled == set(places) - {places[n] for n in acts}
-    assert running.out_of_order(worker.handled()) == []
-    letters = dead_letters(kafka, topic, len(acts))
-    assert set(letters) == {places[n] for n in acts}
-    return figures, {n: letters[places[n]] for n in acts}
+    assert {h.place for h in worker.handled()} == expected
+    letters = dead_letters(kafka, worker.topic, len(bad))
+    assert set(letters) == {places[n] for n in bad}
+    return figures, {n: letters[places[n]] for n in bad}
 
 
-def test_a_record_that_kills_its_process_is_dead_lettered(kafka, topic_factory, group_id, tmp_path):
-    """It goes to the dead-letter topic as killed-process; all others are handled."""
-    acts = {70: {"do": "kill"}, 71: {"do": "exit"}}
-    topic = topic_factory(2)
-    figures, letters = run_with(kafka, topic, group_id, tmp_path, points(300, acts=acts), acts=acts)
-    for number in acts:
-        message, headers = letters[number]
-        assert headers["dlq.reason"] == "killed-process"
-        assert message.key() == f"k{number % 40}".encode()
-        assert b'"do"' in message.value()
-    assert figures["dead_letters_total"] == {("killed-process",): 2}
-    assert figures["handler_processes"][()] >= 1
-
-
-def test_a_record_that_hangs_is_dead_lettered(kafka, topic_factory, group_id, tmp_path):
-    """Its process is killed after the handler's time limit, alone once more; then it is let go."""
-    acts = {40: {"do": "hang"}}
-    topic = topic_factory(2)
-    figures, letters = run_with(
-        kafka,
-        topic,
-        group_id,
+def test_records_that_kill_or_hang_are_dead_lettered(kafka, topic_factory, group_id, tmp_path):
+    """Each costs a process, alone once more, and goes to the dead-letter topic; no other does."""
+    acts = {70: {"do": "kill"}, 71: {"do": "exit"}, 140: {"do": "hang"}}
+    worker = Worker(
         tmp_path,
-        points(200, acts=acts),
-        acts=acts,
-        VERTEX_BUDGET_HANDLER_TIMEOUT_SECONDS=2,
+        kafka.bootstrap_servers,
+        topic_factory(2),
+        group_id,
+        VERTEX_BUDGET_HANDLER_TIMEOUT_SECONDS=1.5,
     )
-    assert letters[40][1]["dlq.reason"] == "timed-out"
-    assert figures["dead_letters_total"] == {("timed-out",): 1}
+    figures, letters = run_with(worker, kafka, points(300, acts=acts), bad=acts, partitions=2)
+    reasons = {number: headers["dlq.reason"] for number, (_, headers) in letters.items()}
+    assert reasons == {70: "killed-process", 71: "killed-process", 140: "timed-out"}
+    assert all(letters[n][0].key() == f"k{n % 40}".encode() for n in acts)
+    assert figures["dead_letters_total"] == {("killed-process",): 2, ("timed-out",): 1}
+    assert figures["messages_total"][("done",)] == 297
+    assert running.out_of_order(worker.handled()) == []
 
 
-def test_records_that_are_refused_are_dead_lettered_as_they_were(
-    kafka, topic_factory, group_id, tmp_path
-):
-    """Key, value, headers and timestamp stay; reason, error and source are added as headers."""
-    acts = {10: {"do": "raise"}, 11: {"do": "fail"}}
-    topic = topic_factory(2)
-    records = points(100, acts=acts)
-    figures, letters = run_with(kafka, topic, group_id, tmp_path, records, acts=acts)
-    message, headers = letters[10]
-    assert (message.key(), message.value()) == records[10]
-    assert message.timestamp()[1] > 0
+PAYLOADS = {
+    "malformed-json": b'{"type":"Point","coordinates":[1,',
+    "unsupported-format": b"\x01\x01\x00\x00\x00" + bytes(16),
+    "open-ring": b'{"type":"Polygon","coordinates":[[[0,0],[1,0],[1,1],[0,1]]]}',
+    "not-geojson": b'{"kind":"Point"}',
+}
+RAISES, FAILS, NEVER, LATER, TOMBSTONE, PAYLOADS_FROM = 10, 11, 47, 45, 60, 100
+
+
+@pytest.fixture(scope="module")
+def refused(kafka, tmp_path_factory):
+    """One run over records that are refused for one reason or another."""
+    topic = kafka.create_topic(f"refused-{uuid.uuid4().hex[:8]}", 1)
+    acts: dict[int, dict[str, Any]] = {
+        RAISES: {"do": "raise"},
+        FAILS: {"do": "fail"},
+        NEVER: {"do": "retry", "times": 100},
+        LATER: {"do": "retry", "times": 2},
+    }
+    records: list[tuple[bytes | None, bytes | None]] = [*points(200, acts=acts)]
+    for number, value in enumerate(PAYLOADS.values(), PAYLOADS_FROM):
+        records[number] = records[number][0], value
+    records[TOMBSTONE] = records[TOMBSTONE][0], None
+    worker = Worker(
+        tmp_path_factory.mktemp("refused"),
+        kafka.bootstrap_servers,
+        topic,
+        f"group-of-{topic}",
+        VERTEX_BUDGET_MAX_ATTEMPTS=3,
+    )
+    bad = {RAISES, FAILS, NEVER, *range(PAYLOADS_FROM, PAYLOADS_FROM + len(PAYLOADS))}
+    figures, letters = run_with(worker, kafka, records, bad=bad, partitions=1)
+    return records, worker, figures, letters
+
+
+def test_refused_records_are_dead_lettered_as_they_were(refused):
+    """Key, value and timestamp stay; reason, error and source are added as headers."""
+    records, _, figures, letters = refused
+    for number, (message, _) in letters.items():
+        assert (message.key(), message.value()) == records[number]
+        assert message.timestamp()[1] > 0
+    headers = letters[RAISES][1]
     assert headers["dlq.reason"] == "handler-error"
     assert headers["dlq.error.class"] == "ValueError"
     assert "cannot handle offset" in headers["dlq.error.text"]
-    message, headers = letters[11]
-    assert (message.key(), message.value()) == records[11]
+    assert headers["dlq.attempts"] == "1"
+    headers = letters[FAILS][1]
     assert headers["dlq.reason"] == "not-wanted"
     assert headers["dlq.error.text"] == "of no use here"
-    assert figures["messages_total"][("dead-lettered",)] == 2
-    assert figures["dead_letters_total"] == {("handler-error",): 1, ("not-wanted",): 1}
+    assert figures["messages_total"][("dead-lettered",)] == len(letters)
+    assert figures["dead_letters_total"][("handler-error",)] == 1
 
 
-def test_a_retry_is_repeated_until_it_succeeds(kafka, topic_factory, group_id, tmp_path):
+def test_a_retry_is_repeated_until_it_succeeds(refused):
     """A record that asks for another attempt gets it, and its key's order is kept."""
-    acts = {5: {"do": "retry", "times": 2}, 45: {"do": "retry", "times": 1}}
-    topic = topic_factory(1)
-    records = points(200, acts=acts)
-    places = produce(kafka.bootstrap_servers, topic, records)
-    with Worker(tmp_path, kafka.bootstrap_servers, topic, group_id) as worker:
-        worker.until_handled(len(records))
-        settled(worker, kafka, group_id, topic, 1)
-        assert worker.metric("dead_letters_total", "retries-exhausted") == 0
-        worker.stop()
-    handled = worker.handled()
-    assert {h.place for h in handled} == set(places)
-    # The last handling of each is what counts where a key's later records went again.
-    last = {h.place: h for h in handled}
-    own = [
-        h.offset for h in sorted(last.values(), key=lambda h: (h.at_ns, h.line)) if h.key == "k5"
-    ]
-    assert own == sorted(own)
+    _, worker, _, _ = refused
+    assert (worker.folder / f"attempts-0-{LATER}").stat().st_size == 3
+    # Where later records of the key went again, the last handling of each counts.
+    last = {h.place: h for h in worker.handled() if h.key == f"k{LATER % 40}"}
+    offsets = [h.offset for h in sorted(last.values(), key=lambda h: (h.at_ns, h.line))]
+    assert LATER in offsets
+    assert offsets == sorted(offsets)
 
 
-def test_a_retry_that_never_succeeds_is_dead_lettered(kafka, topic_factory, group_id, tmp_path):
+def test_a_retry_that_never_succeeds_is_dead_lettered(refused):
     """After the last attempt the record goes to the dead-letter topic, and its key goes on."""
-    acts = {7: {"do": "retry", "times": 100}}
-    topic = topic_factory(1)
-    figures, letters = run_with(
-        kafka,
-        topic,
-        group_id,
-        tmp_path,
-        points(200, acts=acts),
-        acts=acts,
-        partitions=1,
-        VERTEX_BUDGET_MAX_ATTEMPTS=3,
-    )
-    assert letters[7][1]["dlq.reason"] == "retries-exhausted"
-    assert letters[7][1]["dlq.attempts"] == "3"
-    assert (tmp_path / "attempts-0-7").stat().st_size == 3
+    _, worker, figures, letters = refused
+    assert letters[NEVER][1]["dlq.reason"] == "retries-exhausted"
+    assert letters[NEVER][1]["dlq.attempts"] == "3"
+    assert (worker.folder / f"attempts-0-{NEVER}").stat().st_size == 3
     assert figures["messages_total"][("failed",)] >= 3
+    later = [h.offset for h in worker.handled() if h.key == f"k{NEVER % 40}" and h.offset > NEVER]
+    assert later
 
 
-def test_bad_payloads_have_reason_codes(kafka, topic_factory, group_id, tmp_path):
+def test_bad_payloads_have_reason_codes(refused):
     """What cannot be decoded is dead-lettered by what is wrong with it; tombstones are skipped."""
-    bad = {
-        1: b'{"type":"Point","coordinates":[1,',
-        2: b"\x01\x01\x00\x00\x00" + bytes(16),
-        3: b'{"type":"Polygon","coordinates":[[[0,0],[1,0],[1,1],[0,1]]]}',
-        4: b'{"kind":"Point"}',
-        5: b"POINT (1 2)",
-        6: b"",
-    }
-    topic = topic_factory(1)
-    records: list[tuple[bytes | None, bytes | None]] = [
-        (key, bad.get(n, value)) for n, (key, value) in enumerate(points(60))
-    ]
-    records[20] = (b"k20", None)
-    places = produce(kafka.bootstrap_servers, topic, records)
-    with Worker(tmp_path, kafka.bootstrap_servers, topic, group_id) as worker:
-        worker.until_handled(60 - len(bad) - 1)
-        settled(worker, kafka, group_id, topic, 1)
-        figures = worker.metrics()
-        worker.stop()
-    letters = dead_letters(kafka, topic, len(bad))
-    reasons = {n: letters[places[n]][1]["dlq.reason"] for n in bad}
-    assert reasons[1] == "malformed-json"
-    assert reasons[2] == "unsupported-format"
-    assert reasons[3] == "open-ring"
-    assert reasons[4] == "not-geojson"
-    assert reasons[5] == "unsupported-format"
-    assert letters[places[1]][0].value() == bad[1]
+    _, _, figures, letters = refused
+    reasons = [letters[n][1]["dlq.reason"] for n in sorted(letters) if n >= PAYLOADS_FROM]
+    assert reasons == list(PAYLOADS)
     assert figures["messages_total"][("skipped",)] == 1
-    assert figures["messages_total"][("dead-lettered",)] == len(bad)
 
 
 def test_a_dead_letter_too_large_for_its_topic_goes_without_its_value(
