@@ -19,12 +19,12 @@ from consumer.batch import Batch
 FOLDER_VARIABLE = "DEMO_HANDLED_FOLDER"
 #: What a record holds that kills its process.
 CRASH_MARK = b'"demo":"crash"'
-#: Zoom levels 6 to 16: half a pixel of a map, in degrees.
-ZOOM_DEGREES = tuple(180.0 / 256.0 / 2**zoom for zoom in range(6, 17))
+#: Half a pixel of a map at zoom levels 6, 6.5, 7, ... 16, in degrees.
+ZOOM_DEGREES = tuple(180.0 / 256.0 / 2.0 ** (step / 2) for step in range(12, 33))
 
 
 class Generalise:
-    """Validity of everything, and lines and areas simplified for eleven zoom levels."""
+    """Validity of everything, and lines and areas simplified for 21 zoom levels."""
 
     def open(self) -> None:
         """Open this process's file of what is done."""

@@ -22,7 +22,7 @@ DEAD_LETTERS = "demo.dlq"
 TICK_SECONDS = 0.2
 #: Most bytes of a topic's partition that wait, of what the broker can hold: a backlog of land is
 #: work for many seconds, one of pings for one.
-ROOM_RATIO = {VEHICLES: 1.0, LAND: 0.5}
+ROOM_RATIO = {VEHICLES: 1.0, LAND: 0.8}
 #: Least and most vertices of a coastline, but for giants.
 COAST_VERTICES = (500, 6_000)
 
@@ -73,7 +73,7 @@ def phases(*, giants: bool) -> tuple[Phase, ...]:
         Phase(
             "busy hour",
             "parcels and coastlines from the land registry: few records, many vertices",
-            0.4,
+            0.38,
             {VEHICLES: _NIGHT_RATE / 4, LAND: 800.0},
             land=_BUSY,
             poison=(("crash", "a parcel that kills the process that handles it"),),
@@ -82,13 +82,13 @@ def phases(*, giants: bool) -> tuple[Phase, ...]:
         Phase(
             "evening",
             "only pings again; what waits from the busy hour is worked off",
-            0.14,
+            0.2,
             {VEHICLES: _NIGHT_RATE},
         ),
         Phase(
             "burst",
             "buses come back into coverage and send all that they have kept",
-            0.18,
+            0.14,
             {VEHICLES: _NIGHT_RATE},
             burst=75_000,
         ),

@@ -22,12 +22,12 @@ from consumer.demo.scenario import DEAD_LETTERS, TOPICS
 
 GROUP = "demo"
 PROCESSES = 2
-#: Little, so that the memory bound can be reached on any machine.
-MEMORY_LIMIT_BYTES = 160 << 20
+#: Little, so that memory binds while records are light: some 40 MB of it are free for work.
+MEMORY_LIMIT_BYTES = 192 << 20
 #: A coastline of 200,000 vertices takes some 30 MB while it is handled.
-MEMORY_LIMIT_WITH_GIANTS_BYTES = 224 << 20
-#: Short, so that the deadline bound can be reached; half of it is the drain deadline.
-SHUTDOWN_GRACE_SECONDS = 6.0
+MEMORY_LIMIT_WITH_GIANTS_BYTES = 240 << 20
+#: Short, so that the deadline binds while records are heavy; half of it is the drain deadline.
+SHUTDOWN_GRACE_SECONDS = 7.0
 #: What a stop may take beyond the grace before it is ended.
 _STOP_MARGIN_SECONDS = 15.0
 #: The usual port first: an address that the documentation shows.
