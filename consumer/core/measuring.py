@@ -64,6 +64,8 @@ LEAST_BETWEEN_SECONDS = 1.0
 PARENT_READINGS = 5
 #: Most work of a chunk, of the shorter of poll interval and shutdown grace.
 MOST_CHUNK_RATIO = 0.05
+#: Chunks of known classes are learnt from when they hold this share of a chunk's seconds.
+POOL_RATIO = 0.3
 #: The model in force follows its rates when one of them is this far off.
 MODEL_STEP_RATIO = 0.03
 #: A chunk's working bytes are measured until its main class is known, then every so many chunks.
@@ -97,6 +99,9 @@ class Measuring:
             config.chunk_seconds,
             MOST_CHUNK_RATIO * min(config.max_poll_interval_seconds, config.shutdown_grace_seconds),
         )
+        #: small chunks that are learnt from together
+        self._pooled_units = np.zeros(CLASS_COUNT, dtype=np.int64)
+        self._pooled_seconds = 0.0
         self._parent_seconds = PRIOR_PARENT_SECONDS_PER_MESSAGE
         self._parent_readings: deque[float] = deque(maxlen=PARENT_READINGS)
         self._window = Window()
@@ -210,8 +215,15 @@ class Measuring:
             if self.call_cost.hides(predicted):
                 return
             seconds = self.call_cost.net(seconds, predicted)
-        if self.seconds_rates.observe(class_units, seconds):
+        # The clock of a small chunk is mostly noise: they are looked at together.
+        self._pooled_units = self._pooled_units + class_units
+        self._pooled_seconds += seconds
+        if known and self._pooled_seconds < POOL_RATIO * self._ledger.chunk_seconds:
+            return
+        if self.seconds_rates.observe(self._pooled_units, self._pooled_seconds):
             self._urgent = "prediction-failed"
+        self._pooled_units = np.zeros_like(class_units)
+        self._pooled_seconds = 0.0
         self._model_dirty = True
 
     def _learn_bytes(self, class_units: Load, working_bytes: int) -> None:
