@@ -7,6 +7,7 @@ Reads files; decides nothing about records.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ from sizing.memory import proportional_set_bytes, trim
 
 #: Growth of the parent that is not explained by what it holds is given back to the system first.
 TRIM_BYTES = 16 * 1024 * 1024
+#: The growth that counts is the largest of so many samples, in steps: what is free for work must
+#: not follow every breath of the allocator.
+GROWTHS_REMEMBERED = 15
+GROWTH_STEP_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class HostMemory:
         self._at_rest_bytes = parent_at_rest_bytes + processes_at_rest_bytes
         self._explained_bytes = parent_at_rest_bytes + parent_slots_bytes + prefetch_bytes
         self._prefetch_bytes = prefetch_bytes
+        self._growths: deque[int] = deque(maxlen=GROWTHS_REMEMBERED)
 
     def sample(self, held_bytes: float) -> MemoryReading:
         """Measure memory now.
@@ -74,7 +80,9 @@ class HostMemory:
             trim()
             parent = proportional_set_bytes([os.getpid()])
             grown = parent - self._explained_bytes - held_bytes
-        baseline = self._at_rest_bytes + max(0, int(grown))
+        self._growths.append(max(0, int(grown)))
+        steps = -(-max(self._growths) // GROWTH_STEP_BYTES)
+        baseline = self._at_rest_bytes + steps * GROWTH_STEP_BYTES
         limit = self._limit_bytes
         if limit is None:
             limit = memory_limit().limit_bytes

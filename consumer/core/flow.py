@@ -66,7 +66,7 @@ INITIAL_MEMORY_RATIO = 0.1
 LEAST_SHARDS = 16
 SHARDS_PER_PROCESS = 4
 #: A limit that moved by this much is a new sizing.
-LIMIT_STEP_RATIO = 0.05
+LIMIT_STEP_RATIO = 0.1
 #: A process that dies again and again is started again after this, doubled each time.
 RESTART_BACKOFF_SECONDS = 0.5
 RESTART_BACKOFF_LIMIT_SECONDS = 30.0
