@@ -40,6 +40,7 @@ from consumer.core.events import (
     Lost,
     MemorySampled,
     ParentMeasured,
+    ProcessReady,
     Revoked,
     StopRequested,
     Tick,
@@ -185,8 +186,15 @@ class Driver:
         """Take in results of processes and deliveries; return whether there were any."""
         events: list[Event] = [*self._pool.poll(wait_seconds), *self._producer.poll()]
         for event in events:
+            if isinstance(event, ProcessReady):
+                self._confine(event.process)
             self.take(event)
         return bool(events)
+
+    def _confine(self, process: int) -> None:
+        pid = self._pool.pid(process)
+        if pid is not None:
+            self._host.confine(pid)
 
     def _look_at_signals(self, now: float) -> None:
         count = self._signals.count

@@ -7,15 +7,19 @@ Reads files; decides nothing about records.
 from __future__ import annotations
 
 import os
+import resource
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from sizing.limits import memory_limit
-from sizing.memory import proportional_set_bytes, trim
+from sizing.memory import data_bytes, proportional_set_bytes, trim
 
 #: Growth of the parent that is not explained by what it holds is given back to the system first.
 TRIM_BYTES = 16 * 1024 * 1024
+#: Share of what is not taken at rest that one handler process may grow by, and the least of it.
+CONFINED_RATIO = 0.9
+LEAST_GROWTH_BYTES = 32 * 1024 * 1024
 #: The growth that counts is the largest of so many samples, in steps: what is free for work must
 #: not follow every breath of the allocator.
 GROWTHS_REMEMBERED = 15
@@ -67,6 +71,23 @@ class HostMemory:
         self._explained_bytes = parent_at_rest_bytes + parent_slots_bytes + prefetch_bytes
         self._prefetch_bytes = prefetch_bytes
         self._growths: deque[int] = deque(maxlen=GROWTHS_REMEMBERED)
+
+    def confine(self, pid: int) -> None:
+        """Limit a handler process to what would exceed the container if it took all the rest.
+
+        Then a record that is larger than the container raises ``MemoryError`` in its own process,
+        instead of having the kernel choose what to kill. The kernel counts memory that is set
+        aside as well as used, so the process keeps what it has set aside at rest.
+        """
+        limit = memory_limit().limit_bytes if self._limit_bytes is None else self._limit_bytes
+        rest = limit - self._at_rest_bytes - self._prefetch_bytes
+        allowance = max(LEAST_GROWTH_BYTES, int(CONFINED_RATIO * rest))
+        try:
+            most = data_bytes(pid) + allowance
+            resource.prlimit(pid, resource.RLIMIT_DATA, (most, most))
+        except (OSError, ValueError):
+            # It has ended, or a stricter limit is set already.
+            return
 
     def sample(self, held_bytes: float) -> MemoryReading:
         """Measure memory now.

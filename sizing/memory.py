@@ -95,6 +95,37 @@ def resident_bytes(pid: int | str = "self", root: Path = Path("/")) -> int:
     return int(words[1]) * _PAGE_BYTES if len(words) > 1 and words[1].isdigit() else 0
 
 
+def data_bytes(pid: int | str = "self", root: Path = Path("/")) -> int:
+    """Return what one process has set aside for data: what RLIMIT_DATA is compared with.
+
+    Parameters
+    ----------
+    pid : int or str
+        The process.
+    root : Path
+        Root of the file system to read.
+
+    Returns
+    -------
+    int
+        Bytes, used or not; 0 when the process has vanished.
+
+    Notes
+    -----
+    Units: bytes.
+
+    Source
+    ------
+    /proc/<pid>/status, field VmData: proc(5); setrlimit(2).
+
+    Examples
+    --------
+    >>> data_bytes() > 1_000_000
+    True
+    """
+    return _field_bytes(f"{root}/proc/{pid}/status", b"\nVmData:") or 0
+
+
 def peak_resident_bytes(pid: int | str = "self", root: Path = Path("/")) -> int:
     """Return the largest resident size of one process since its last reset.
 

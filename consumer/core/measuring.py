@@ -74,6 +74,9 @@ SAMPLE_EVERY_CHUNKS = 8
 TRACED_CHUNKS = 2
 #: A chunk traced or sampled must carry this much for its bytes to mean anything.
 LEAST_SAMPLED_PAYLOAD_BYTES = 4096
+#: ... and no more than this to be traced: the tables of a trace are larger than what they count,
+#: and the resident peak of a large chunk is exact enough.
+MOST_TRACED_PAYLOAD_BYTES = 256 * 1024
 #: A class below this share of the predicted work is not news when it appears.
 NEW_CLASS_SHARE = 0.05
 
@@ -182,7 +185,11 @@ class Measuring:
         if few and self._chunks_since_sample[main] < 2:
             return False, False
         self._chunks_since_sample[main] = 0
-        trace = self._traced[main] < TRACED_CHUNKS and self.seconds_rates.observations(main) >= 2
+        trace = (
+            self._traced[main] < TRACED_CHUNKS
+            and self.seconds_rates.observations(main) >= 2
+            and int(load[PAYLOAD_BYTES]) <= MOST_TRACED_PAYLOAD_BYTES
+        )
         if trace:
             self._traced[main] += 1
         return True, trace

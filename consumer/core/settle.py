@@ -41,6 +41,9 @@ REASON_KILLED = "killed-process"
 REASON_TIMED_OUT = "timed-out"
 REASON_RETRIES = "retries-exhausted"
 REASON_OUTPUT = "output-too-large"
+REASON_MEMORY = "out-of-memory"
+#: what a handler process says of records when memory ran short
+SUSPECT_MEMORY = "suspect-memory"
 #: a record that goes again only because one of its key before it does
 FOLLOWS = "follows-a-retry"
 
@@ -227,7 +230,12 @@ class Settlement:
         self.outcomes["failed"] += len(part)
         if any(fault.reason != FOLLOWS for fault in faults):
             part.attempts += 1
-            if part.attempts >= self._config.max_attempts:
+            most = self._config.max_attempts
+            if any(fault.reason == SUSPECT_MEMORY for fault in faults):
+                # Memory ran short for all of them together: each is tried alone.
+                part.alone = True
+                most = min(most, 1 + DEATHS_ALONE)
+            if part.attempts >= most:
                 return self._give_up(part, faults, now)
         delay = self._backoff(max(1, part.attempts), part.first_offset)
         chain = part.chain
@@ -259,7 +267,7 @@ class Settlement:
                 local,
                 RecordFault(
                     local,
-                    REASON_RETRIES,
+                    REASON_MEMORY if faults[i].reason == SUSPECT_MEMORY else REASON_RETRIES,
                     faults[i].error_class,
                     faults[i].error_text or faults[i].reason,
                 ),

@@ -70,6 +70,11 @@ class ProcessPool:
         """Process ids of the running children."""
         return tuple(process.pid for process in self._processes.values())
 
+    def pid(self, process: int) -> int | None:
+        """Process id of one child; None when it does not run."""
+        found = self._processes.get(process)
+        return None if found is None else found.pid
+
     @property
     def slots_bytes(self) -> int:
         """Bytes of all slots, started or not."""
