@@ -151,6 +151,8 @@ class Driver:
 
     def take(self, event: Event) -> None:
         """Give one event to the core and carry out what follows."""
+        if isinstance(event, ProcessReady):
+            self._confine(event.process)
         self._do(self._flow.step(event))
 
     def run(self) -> None:
@@ -186,8 +188,6 @@ class Driver:
         """Take in results of processes and deliveries; return whether there were any."""
         events: list[Event] = [*self._pool.poll(wait_seconds), *self._producer.poll()]
         for event in events:
-            if isinstance(event, ProcessReady):
-                self._confine(event.process)
             self.take(event)
         return bool(events)
 
