@@ -1,0 +1,261 @@
+"""The documentation is right: what it names exists, what it computes comes out, its code works.
+
+Examples are taken from the documents; no test repeats one. The commands that need a Kafka, a new
+environment or an engine are run by ``test_docs_commands``.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import doctest
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import shapely
+
+from consumer import cli, dead_letters
+from consumer.batch import Batch, RecordColumns, Settlement
+from consumer.core import settle
+from consumer.core.snapshot import CAUSES, STATES
+from consumer.decode import decode
+from consumer.metrics_table import METRICS
+from consumer.processes.attempts import attempt
+from consumer.processes.loader import Handler, load_handler
+from consumer.reasons import Reason
+from consumer.settings_table import CONFIG_FILE_VARIABLE, PREFIX, SETTINGS
+from sizing.report import Sample, SizingReport
+from tests.repo.documents import ROOT, blocks, documents, first_column, links, sections, text_of
+
+DOCTEST_FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+POINT = b'{"type":"Feature","properties":{"vehicle_id":"%s"},"geometry":%s}'
+CENTRE = b'{"type":"Point","coordinates":[-2.9,53.4]}'
+ELSEWHERE = b'{"type":"Polygon","coordinates":[[[0,0],[2,0],[2,2],[0,2],[0,0]]]}'
+
+
+# -- what is written from tables ---------------------------------------------------------------
+
+
+def test_tables_are_those_of_the_code() -> None:
+    """The tables of settings and metrics are what ``scripts/render-docs`` writes now."""
+    done = subprocess.run(
+        [sys.executable, "scripts/render-docs", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_every_setting_and_metric_is_documented() -> None:
+    """Each row of either table has its line."""
+    settings, metrics = text_of("docs/settings.md"), text_of("docs/metrics.md")
+    assert not [row.variable for row in SETTINGS if f"| `{row.variable}` |" not in settings]
+    assert not [row.full_name for row in METRICS if f"| `{row.full_name}` |" not in metrics]
+
+
+# -- what is named -----------------------------------------------------------------------------
+
+
+def test_states_and_causes_are_those_of_the_core() -> None:
+    """The README explains every state and every cause, and no other."""
+    assert sorted(first_column("README.md", "`state`")) == sorted(STATES)
+    assert sorted(first_column("README.md", "`limited_by`")) == sorted(CAUSES)
+
+
+def test_reasons_of_dead_letters_are_those_of_the_code() -> None:
+    """Every reason that ends on the dead-letter topic is explained, and no other."""
+    # These two only ask for another attempt; a record that gets no more is retries-exhausted.
+    passing = {Reason.SUSPECT_MEMORY, Reason.RETRY_REQUESTED}
+    ends = {name for name in dir(settle) if name.startswith("REASON_")}
+    expected = {str(r) for r in Reason} - passing | {getattr(settle, name) for name in ends}
+    assert sorted(first_column("docs/how-it-works.md", "reason | meaning")) == sorted(expected)
+
+
+def test_headers_of_dead_letters_are_those_of_the_code() -> None:
+    """Every header that begins with ``dlq.`` is named, and no other."""
+    named = set(re.findall(r"`(dlq\.[a-z0-9.]+)`", text_of("docs/how-it-works.md")))
+    known = {v for v in vars(dead_letters).values() if isinstance(v, str) and v[:4] == "dlq."}
+    assert named == known - {dead_letters.PREFIX}
+
+
+def test_reasons_of_sizings_are_those_of_the_core() -> None:
+    """Every reason that the core publishes a sizing for is explained, and no other."""
+    named = first_column("docs/how-it-works.md", "reason | what happened")
+    source = "".join((ROOT / f"consumer/core/{n}.py").read_text() for n in ("measuring", "flow"))
+    words = {
+        node.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert set(named) <= words
+    # "processes": their number is fixed at the start.
+    report = (ROOT / "sizing/report.py").read_text()
+    assert set(named) | {"processes"} == set(
+        re.findall(r'"([a-z-]+)"', report.split("#: why now:")[1].split("reason: str")[0])
+    )
+
+
+def test_exit_codes_are_those_of_the_command_line() -> None:
+    """The README names every exit code."""
+    (line,) = (t for t in text_of("README.md").splitlines() if t.startswith("Exit codes:"))
+    codes = (cli.OK, cli.FAILED, cli.USAGE, cli.INTERRUPTED)
+    assert [int(code) for code in re.findall(r"\d+", line)] == list(codes)
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
+def test_names_of_settings_and_metrics_exist(path: Path) -> None:
+    """Whatever looks like one of our variables or metrics is one."""
+    text = path.read_text()
+    variables = {row.variable for row in SETTINGS} | {
+        CONFIG_FILE_VARIABLE,
+        f"{PREFIX}_CORPUS",
+        f"{PREFIX}_",
+    }
+    assert not set(re.findall(rf"\b{PREFIX}(?:_[A-Z_]*)?\b", text)) - variables
+    metrics = {row.full_name for row in METRICS}
+    assert not set(re.findall(r"\bvertex_budget_[a-z_]+\b", text)) - metrics
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
+def test_paths_exist(path: Path) -> None:
+    """Links lead somewhere, down to the heading; so does each path of the tree in code quotes."""
+    for target in links(path):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        assert file.exists(), target
+        assert not anchor or anchor in sections(file.read_text()), target
+    prose = re.findall(r"`([\w./-]+)`", path.read_text())
+    ours = [p for p in prose if re.match(r"(consumer|sizing|tests|bench|scripts|docs|deploy)/", p)]
+    assert not [p for p in ours if not (ROOT / p).exists()]
+
+
+def test_changelog_has_the_version_of_the_project() -> None:
+    """The version that is built has an entry, and what is not released has a place."""
+    headings = re.findall(r"^## \[(.+?)\]", text_of("CHANGELOG.md"), re.MULTILINE)
+    version = re.search(r'^version = "(.+)"$', text_of("pyproject.toml"), re.MULTILINE)
+    assert version is not None
+    assert headings[:2] == ["Unreleased", version[1]]
+
+
+# -- what is computed --------------------------------------------------------------------------
+
+
+def budget_example() -> Any:
+    """Return the ``/budget`` that the documentation computes with."""
+    (block,) = blocks("docs/how-it-works.md", "json")
+    return json.loads(block.text)
+
+
+@pytest.mark.parametrize("name", ["docs/how-it-works.md", "CONTRIBUTING.md"])
+def test_examples_come_out_as_written(name: str) -> None:
+    """Every Python example runs on the real functions, one after another."""
+    runner = doctest.DocTestRunner(optionflags=DOCTEST_FLAGS)
+    known: dict[str, Any] = {"budget": budget_example()}
+    tried = 0
+    said: list[str] = []
+    for number, block in enumerate(blocks(name, "python")):
+        test = doctest.DocTestParser().get_doctest(block.text, known, f"{name}-{number}", name, 0)
+        result = runner.run(test, out=said.append, clear_globs=False)
+        known = test.globs
+        tried += result.attempted
+        assert not result.failed, "".join(said)
+    assert tried
+
+
+def test_budget_example_has_the_fields_of_a_sizing() -> None:
+    """What the example shows is what ``/budget`` has today, and each of it."""
+    sizing = budget_example()["sizing"]
+    assert set(sizing) == {field.name for field in dataclasses.fields(SizingReport)}
+    assert set(sizing["sample"]) == {field.name for field in dataclasses.fields(Sample)}
+
+
+def test_the_readme_redoes_the_example() -> None:
+    """The README's line of figures is that of the example, and gives its deadline bound."""
+    sizing = budget_example()["sizing"]
+    (line,) = (t for t in text_of("README.md").splitlines() if t.strip().startswith("= (15 s"))
+    figures = [float(x.replace(",", "")) for x in re.findall(r"[\d.,]+\d|\d", line)]
+    deadline, chunks, parent, work, chain, bound = figures
+    assert bound == sizing["deadline_bound_messages"]
+    assert deadline == sizing["drain_deadline_seconds"]
+    assert parent == pytest.approx(sizing["parent_seconds_per_message"] * 1e6, rel=1e-3)
+    assert (deadline - chunks) / (parent + work + chain) * 1e6 == pytest.approx(bound, rel=1e-3)
+
+
+# -- handlers ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def handler_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the README's handlers, each in the file that the README names."""
+    named = re.findall(r"This one is `(\w+)\.py`", text_of("README.md"))
+    written = blocks("README.md", "python", "Write a handler")
+    assert len(named) == len(written)
+    for name, block in zip(named, written, strict=True):
+        (tmp_path / f"{name}.py").write_text(block.text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in named:
+        sys.modules.pop(name, None)
+
+
+def handled(handler: Handler, values: list[bytes]) -> Settlement:
+    """Give a handler a batch as a handler process does."""
+    decoded = decode(values)
+    columns = RecordColumns(
+        values,
+        [b"key-%d" % index for index in range(len(values))],
+        {},
+        np.arange(len(values)) + 100,
+        np.zeros(len(values), dtype=np.int64),
+        [("town", 3)],
+        [0],
+    )
+    settlement = Settlement()
+    everything = range(len(values))
+    attempt(handler, Batch(columns, decoded.geometries, decoded.documents, everything, settlement))
+    return settlement
+
+
+def test_the_function_of_the_readme(handler_folder: Path) -> None:
+    """It answers what is in the centre, and refuses what has no location."""
+    handler = load_handler("tag:tag")
+    values = [POINT % (b"4001", CENTRE), POINT % (b"4002", ELSEWHERE), POINT % (b"4003", b"null")]
+    settlement = handled(handler, values)
+    assert [(o.index, o.key, o.value) for o in settlement.outputs] == [
+        (0, b"key-0", b"4001 is in the centre")
+    ]
+    assert {i: fault.reason for i, fault in settlement.failed.items()} == {2: "no-location"}
+    assert not settlement.retry
+
+
+def test_the_class_of_the_readme(handler_folder: Path) -> None:
+    """It stores each record once, however often it is handled, and waits for a locked database."""
+    handler = load_handler("store:Areas")
+    handler.open()
+    values = [POINT % (b"1", CENTRE), POINT % (b"2", ELSEWHERE)]
+    for _ in range(2):
+        settlement = handled(handler, values)
+        assert not settlement.failed
+        assert not settlement.retry
+    other = sqlite3.connect(handler_folder / "areas.db", timeout=1.0)
+    rows = other.execute("select place, area from areas order by place").fetchall()
+    assert rows == [("town/3/100", 0.0), ("town/3/101", 4.0)]
+    assert shapely.area(shapely.from_geojson(ELSEWHERE)) == 4.0
+    other.execute("begin immediate")
+    assert set(handled(handler, values).retry) == {0, 1}
+    other.rollback()
+    other.close()
+    handler.close()
