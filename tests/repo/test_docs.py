@@ -25,6 +25,11 @@ import shapely
 from consumer import cli, dead_letters
 from consumer.batch import Batch, RecordColumns, Settlement
 from consumer.core import settle
+from consumer.core.config import FlowConfig
+from consumer.core.flow import LEAST_SHARDS
+from consumer.core.measuring import WARMUP_PATIENCE
+from consumer.core.own_reasons import RETRYING_RECORDS
+from consumer.core.pausing import PAUSE_FROM_SECONDS
 from consumer.core.snapshot import CAUSES, STATES
 from consumer.decode import decode
 from consumer.metrics_table import METRICS
@@ -32,6 +37,15 @@ from consumer.processes.attempts import attempt
 from consumer.processes.loader import Handler, load_handler
 from consumer.reasons import Reason
 from consumer.settings_table import CONFIG_FILE_VARIABLE, PREFIX, SETTINGS
+from sizing.bounds import WORK_SHARE_RATIO
+from sizing.classes import PAYLOAD_BYTES_PER_UNIT
+from sizing.model import HELD_BYTES_PER_RECORD, LEAST_BYTES_PER_VERTEX_OF_TEXT
+from sizing.rates import (
+    CHUNKS_REMEMBERED,
+    PRIOR_BYTES_PER_VERTEX,
+    PRIOR_SECONDS_PER_MESSAGE,
+    PRIOR_SECONDS_PER_VERTEX,
+)
 from sizing.report import Sample, SizingReport
 from tests.repo.documents import ROOT, blocks, documents, first_column, links, sections, text_of
 
@@ -191,6 +205,29 @@ def test_the_readme_redoes_the_example() -> None:
     assert deadline == sizing["drain_deadline_seconds"]
     assert parent == pytest.approx(sizing["parent_seconds_per_message"] * 1e6, rel=1e-3)
     assert (deadline - chunks) / (parent + work + chain) * 1e6 == pytest.approx(bound, rel=1e-3)
+
+
+def test_figures_of_the_rules_are_those_of_the_code() -> None:
+    """Where the explanation names a constant, it has the constant's value."""
+    config = FlowConfig(processes=1)
+    patience = WARMUP_PATIENCE * config.warmup_seconds
+    text = " ".join(text_of("docs/how-it-works.md").split())
+    for said in (
+        f"payload bytes / {PAYLOAD_BYTES_PER_UNIT}.",
+        f"payload (value, key, headers) + {HELD_BYTES_PER_RECORD:g} ",
+        f"about {config.chunk_seconds * 1e3:g} ms of work, at most {config.chunk_bytes >> 20} MiB",
+        f"and {WORK_SHARE_RATIO} * memory_available_bytes",
+        f"with {config.warmup_messages:,} records and {config.warmup_seconds:g} seconds",
+        f"or after {patience:g} seconds by the clock",
+        f"its last {CHUNKS_REMEMBERED} chunks",
+        f"at least {PRIOR_SECONDS_PER_MESSAGE * 1e3:g} ms a message,"
+        f" {PRIOR_SECONDS_PER_VERTEX * 1e6:g} µs a vertex and {PRIOR_BYTES_PER_VERTEX:g} bytes",
+        f"under {LEAST_BYTES_PER_VERTEX_OF_TEXT:g} for a vertex of text",
+        f"hashed to {LEAST_SHARDS} shards",
+        f"more than {PAUSE_FROM_SECONDS:g} seconds of work",
+        f"or {RETRYING_RECORDS:,} records",
+    ):
+        assert said in text, said
 
 
 # -- handlers ----------------------------------------------------------------------------------
