@@ -118,13 +118,13 @@ def test_a_backlog_of_three_poll_intervals_is_worked_off_without_a_rebalance(
         kafka.bootstrap_servers,
         topic_factory(4),
         group_id,
-        VBTEST_SECONDS_PER_RECORD=0.03,
+        VBTEST_SECONDS_PER_RECORD=0.02,
         KAFKA_MAX_POLL_INTERVAL_MS=poll_seconds * 1000,
         KAFKA_SESSION_TIMEOUT_MS=6000,
         VERTEX_BUDGET_WARMUP_SECONDS=1,
         VERTEX_BUDGET_WARMUP_MESSAGES=50,
     )
-    figures = work_off(worker, kafka, int(3.3 * poll_seconds / 0.03 * 2), 0.03)
+    figures = work_off(worker, kafka, 330 * poll_seconds, 0.02)
     handled = worker.handled()
     assert handled[-1].at_ns - handled[0].at_ns > 3e9 * poll_seconds
     assert has_paused(figures) or poll_seconds == 6
@@ -135,7 +135,7 @@ def test_from_pings_to_polygons_the_budget_follows(kafka, topic_factory, group_i
     """After a warm-up on pings alone, heavy records shrink the budget before they can overrun it."""
     topic = topic_factory(4)
     light = traffic.pings(4_000)
-    heavy = traffic.heavy(160, max_vertices=4_000)
+    heavy = traffic.heavy(100, max_vertices=4_000)
     with Worker(
         tmp_path,
         kafka.bootstrap_servers,
