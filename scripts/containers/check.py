@@ -122,9 +122,7 @@ def _sizes_itself(stack: Stack, report: Report) -> None:
     limit = stack.memory("worker").limit
     sized = wait_for("a sizing", 90, lambda: (b := stack.budget())["sizing"] and b)
     available = int(sized["figures"]["memory_available_bytes"]["value"])
-    said = re.search(
-        r"handler processes? of .*", stack.compose("logs", "--no-log-prefix", "worker")
-    )
+    said = re.search(r"handler processes? of .*", stack.logs("worker"))
     report.point(
         "sized from the limit",
         good=0 < available < 0.8 * limit and f"in {limit // MIB} MiB" in (said[0] if said else ""),
@@ -248,9 +246,7 @@ def _drains(stack: Stack, report: Report) -> None:
     stack.docker("stop", stack.container("worker"))
     seconds = time.monotonic() - before
     state = stack.inspect("worker")["State"]
-    said = (
-        stack.compose("logs", "--no-log-prefix", "--tail", "3", "worker").strip().splitlines()[-1]
-    )
+    said = stack.logs("worker", "1")
     report.point(
         "docker stop drains",
         good=state["ExitCode"] == 0 and not state["OOMKilled"] and seconds < GRACE_SECONDS,
@@ -285,7 +281,7 @@ def main() -> int:
 
 def _last_lines(stack: Stack, service: str) -> str:
     try:
-        return stack.compose("logs", "--no-log-prefix", "--tail", "15", service)
+        return stack.logs(service, "15")
     except CheckError as error:
         return str(error)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "vertex-budget-check"
 #: Longest wait for any answer of the engine that has no limit of its own.
 COMMAND_SECONDS = 120.0
+_CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PORTS = ("WORKER_PORT", "KAFKA_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT")
 
 
@@ -81,6 +83,12 @@ class Stack:
     def compose(self, *arguments: str, seconds: float = COMMAND_SECONDS) -> str:
         """Run ``docker compose`` on this project."""
         return self.docker("compose", "--project-name", PROJECT, *arguments, seconds=seconds)
+
+    def logs(self, service: str, lines: str = "all") -> str:
+        """Return the last lines that a service wrote."""
+        text = self.compose("logs", "--no-log-prefix", "--tail", lines, service)
+        # Compose clears the line before each, terminal or not.
+        return _CONTROL.sub("", text).strip()
 
     def container(self, service: str) -> str:
         """Return the id of a service's container, running or not."""

@@ -21,10 +21,10 @@ make_stand_ins() {
   if ! docker image inspect apache/kafka:4.1.0 >/dev/null 2>&1; then
     cp -r "$here/kafka" "$work/kafka"
     (cd "$work/kafka" && mvn -q -B dependency:copy-dependencies -DincludeScope=runtime)
-    docker build -q -t apache/kafka:4.1.0 "$work/kafka"
+    docker build -q -t apache/kafka:4.1.0 "$work/kafka" >/dev/null
   fi
   docker image inspect python:3.11-slim-bookworm >/dev/null 2>&1 ||
-    docker build -q -t python:3.11-slim-bookworm "$here/python"
+    docker build -q -t python:3.11-slim-bookworm "$here/python" >/dev/null
   docker image inspect prom/prometheus:v2.42.0 >/dev/null 2>&1 ||
-    docker build -q -t prom/prometheus:v2.42.0 "$here/prometheus"
+    docker build -q -t prom/prometheus:v2.42.0 "$here/prometheus" >/dev/null
 }
