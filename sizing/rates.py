@@ -49,6 +49,10 @@ CHUNKS_REMEMBERED = 20
 LEAST_SHARE = 0.1
 #: A class never seen costs this many times the nearest smaller class that was.
 UNSEEN_FACTOR = 4.0
+#: A class with this share of a chunk is what the chunk is about.
+MAIN_SHARE = 0.5
+#: No class works in fewer bytes a unit: the two doubles of a vertex alone are 16.
+LEAST_BYTES_PER_UNIT = 24.0
 #: Absolute priors (see ``prior_per_unit``).
 PRIOR_SECONDS_PER_MESSAGE = 1e-3
 PRIOR_SECONDS_PER_VERTEX = 1e-5
@@ -225,7 +229,12 @@ class Rates:
             ratios, shares = self._explain(learning)
         if self.quantity is Quantity.BYTES:
             newest = [(self._remembered[c] - 1) % CHUNKS_REMEMBERED for c in learning.tolist()]
-            factor = upper_ratio(ratios, shares, np.array(newest))
+            # A peak that is mostly another class's can raise this one, but not lower it: an
+            # upper figure of the other would press this one towards nothing.
+            telling = np.where((shares >= MAIN_SHARE) | (ratios > 1.0), shares, 0.0)
+            told = telling.sum(axis=1) > 0.0
+            factor = np.where(told, upper_ratio(ratios, telling, np.array(newest)), 1.0)
+            factor = np.maximum(factor, LEAST_BYTES_PER_UNIT / self._fitted[learning])
         else:
             factor = median_ratio(ratios, shares)
         self._fitted[learning] *= factor

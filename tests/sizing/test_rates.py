@@ -257,10 +257,10 @@ def test_bytes_rise_with_the_first_chunk() -> None:
 
 
 def test_spread_is_relative_to_the_median() -> None:
-    """Chunks of 1, 2, 3, ... 11 units of time: (10 - 2) / 6, and none when all are alike."""
+    """Chunks of 1, 2, 3, ... 11 times 100 bytes a unit: (10 - 2) / 6, and none when all are alike."""
     rates = Rates(Quantity.BYTES)
     for amount in range(1, 12):
-        rates.observe(class_row({3: 100}), 100.0 * amount)
+        rates.observe(class_row({3: 100}), 10_000.0 * amount)
     assert rates.spread_ratio(3) == pytest.approx(8 / 6)
     assert sized({0: 1_000}).spread_ratio(0) == pytest.approx(0.0)
 
