@@ -73,7 +73,7 @@ class Settings(BaseModel):
     )
     mode: Annotated[Mode, values.LowerCase] = setting(
         Mode.ENFORCE,
-        "enforce holds work under the budget; shadow computes and shows it, and pauses nothing.",
+        "enforce holds work under the budget; shadow shows it, and holds only what memory needs.",
         reason="an unenforced budget protects nothing",
     )
     ordering: Annotated[Ordering, values.LowerCase] = setting(
