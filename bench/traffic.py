@@ -2,10 +2,9 @@
 
 Real records where ``VERTEX_BUDGET_CORPUS`` names a corpus (``derived/pings.ndjson``,
 ``derived/mixed_stream.ndjson``, ``good/natural-earth``), generated ones of the same shape
-otherwise. A kind of traffic is a list of a few thousand records that is repeated to any length;
-each repetition
-stands for other vehicles and areas, so its keys are those of the data with the number of the copy
-behind them (up to ``COPIES``, then from the first again).
+otherwise. A kind of traffic is a list of a few thousand records that is repeated to any length.
+Each repetition stands for other vehicles and areas, so its keys are those of the data with the
+number of the copy behind them (up to ``COPIES``, then from the first again).
 """
 
 from __future__ import annotations
