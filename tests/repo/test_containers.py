@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,13 @@ def test_image_is_made_of_the_locked_versions():
     """The lock constrains every install, and dependencies are installed before the source."""
     assert "PIP_CONSTRAINT=/src/requirements/ci.lock" in DOCKERFILE
     assert DOCKERFILE.index("-r dependencies.txt") < DOCKERFILE.index("COPY consumer")
+
+
+def test_image_s_label_is_the_project_s_version():
+    """The label does not go stale."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert f"VERSION={project['version']}" in instructions("ARG")
 
 
 def test_builder_is_given_what_is_copied_and_no_more():
