@@ -51,6 +51,7 @@ from consumer.host import HostMemory
 from consumer.kafka.client import KafkaClient
 from consumer.kafka.errors import ClientFatalError
 from consumer.kafka.queries import EndOffsets
+from consumer.last_commit import commit_last
 from consumer.logs import Log
 from consumer.processes.pool import ProcessPool
 from consumer.producer import RecordProducer
@@ -127,6 +128,10 @@ class Driver:
         self._client: KafkaClient | None = None
         self._rebuild_at = 0.0
         self._released: set[Partition] = set()
+        #: inside the callback of a revoke, where the client must not be called for records
+        self._giving_back = False
+        #: what the last commit commits, while it waits
+        self._leaving_with: Mapping[Partition, int] = {}
         self._fetch: Fetch | None = None
         self._has_room = True
         self._closed = False
@@ -259,6 +264,10 @@ class Driver:
                 names = ", ".join(f"{t}[{p}]" for t, p in event.partitions)
                 self._log.say("info", f"assigned: {names}")
             return
+        drained = {p: self._leaving_with[p] for p in event.partitions if p in self._leaving_with}
+        if drained and self._client is not None:
+            self._client.commit(drained, wait=True)
+        self._giving_back = True
         self._released.clear()
         self.take(event)
         until = event.now + self._flow.limits.drain_deadline_seconds + RELEASE_MARGIN_SECONDS
@@ -270,6 +279,7 @@ class Driver:
             self._look_at_signals(now)
             self._pump(RESULT_WAIT_SECONDS)
             self.take(Tick(time.monotonic()))
+        self._giving_back = False
         self._fetch = None
 
     # -- commands ------------------------------------------------------------------------------
@@ -330,8 +340,13 @@ class Driver:
         if self._client is None:
             self.take(Committed(time.monotonic(), command.offsets, "no client"))
             return
-        wait = command.wait and self._commit_waits
-        answer = self._client.commit(command.offsets, wait=wait)
+        if command.wait and self._flow.stopping and not self._giving_back:
+            self._leaving_with = command.offsets
+            answer = commit_last(self._client, command.offsets)
+            self._leaving_with = {}
+        else:
+            wait = command.wait and self._commit_waits
+            answer = self._client.commit(command.offsets, wait=wait)
         if answer is not None:
             self.take(answer)
 
