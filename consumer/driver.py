@@ -34,6 +34,7 @@ from consumer.core.commands import (
 )
 from consumer.core.events import (
     Assigned,
+    ChunkFinished,
     Committed,
     Event,
     Fetched,
@@ -133,6 +134,8 @@ class Driver:
         #: what the last commit commits, while it waits
         self._leaving_with: Mapping[Partition, int] = {}
         self._fetch: Fetch | None = None
+        #: process -> the chunk for which its memory limit is raised
+        self._raised: dict[int, int] = {}
         self._has_room = True
         self._closed = False
         self._last_housekeeping_at = 0.0
@@ -157,6 +160,12 @@ class Driver:
     def take(self, event: Event) -> None:
         """Give one event to the core and carry out what follows."""
         if isinstance(event, ProcessReady):
+            self._raised.pop(event.process, None)
+            self._confine(event.process)
+        elif isinstance(event, ChunkFinished) and (
+            self._raised.get(event.process) == event.chunk_id
+        ):
+            del self._raised[event.process]
             self._confine(event.process)
         self._do(self._flow.step(event))
 
@@ -196,10 +205,10 @@ class Driver:
             self.take(event)
         return bool(events)
 
-    def _confine(self, process: int) -> None:
+    def _confine(self, process: int, *, raised: bool = False) -> None:
         pid = self._pool.pid(process)
         if pid is not None:
-            self._host.confine(pid)
+            self._host.confine(pid, raised=raised)
 
     def _look_at_signals(self, now: float) -> None:
         count = self._signals.count
@@ -290,7 +299,7 @@ class Driver:
 
     def _table(self) -> dict[type, Callable[[Any], object]]:
         return {
-            Submit: lambda c: self._pool.submit(c.process, c.chunk),
+            Submit: self._submit,
             Fetch: self._note_fetch,
             Pause: self._switch,
             Resume: self._switch,
@@ -308,6 +317,12 @@ class Driver:
         # A state is told at every change of it; trouble that repeats itself is not.
         repeat_key = None if command.level == "info" else command.text
         self._log.say(command.level, command.text, command.fields, repeat_key=repeat_key)
+
+    def _submit(self, command: Submit) -> None:
+        if command.chunk.raise_memory_limit:
+            self._raised[command.process] = command.chunk.chunk_id
+            self._confine(command.process, raised=True)
+        self._pool.submit(command.process, command.chunk)
 
     def _note_fetch(self, command: Fetch) -> None:
         self._fetch = command

@@ -20,6 +20,8 @@ TRIM_BYTES = 16 * 1024 * 1024
 #: Share of what is not taken at rest that one handler process may grow by, and the least of it.
 CONFINED_RATIO = 0.9
 LEAST_GROWTH_BYTES = 32 * 1024 * 1024
+#: A JSON parser sets aside twice what it comes to use.
+RAISED_FACTOR = 2
 #: The growth that counts is the largest of so many samples, in steps: what is free for work must
 #: not follow every breath of the allocator.
 GROWTHS_REMEMBERED = 15
@@ -70,24 +72,30 @@ class HostMemory:
         self._at_rest_bytes = parent_at_rest_bytes + processes_at_rest_bytes
         self._explained_bytes = parent_at_rest_bytes + parent_slots_bytes + prefetch_bytes
         self._prefetch_bytes = prefetch_bytes
+        #: process id -> what it had set aside when its handler was open
+        self._data_at_rest: dict[int, int] = {}
         self._growths: deque[int] = deque(maxlen=GROWTHS_REMEMBERED)
 
-    def confine(self, pid: int) -> None:
+    def confine(self, pid: int, *, raised: bool = False) -> None:
         """Limit a handler process to what would exceed the container if it took all the rest.
 
         Then a record that is larger than the container raises ``MemoryError`` in its own process,
         instead of having the kernel choose what to kill. The kernel counts memory that is set
-        aside as well as used, so the process keeps what it has set aside at rest.
+        aside as well as used, so the process keeps what it has set aside at rest, and a record
+        for which memory ran short is tried once more with the limit ``raised``.
         """
         limit = memory_limit().limit_bytes if self._limit_bytes is None else self._limit_bytes
         rest = limit - self._at_rest_bytes - self._prefetch_bytes
         allowance = max(LEAST_GROWTH_BYTES, int(CONFINED_RATIO * rest))
+        if raised:
+            allowance *= RAISED_FACTOR
         try:
-            most = data_bytes(pid) + allowance
-            resource.prlimit(pid, resource.RLIMIT_DATA, (most, most))
+            at_rest = self._data_at_rest.setdefault(pid, data_bytes(pid))
+            _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+            resource.prlimit(pid, resource.RLIMIT_DATA, (at_rest + allowance, hard))
         except (OSError, ValueError):
             # It has ended, or a stricter limit is set already.
-            return
+            self._data_at_rest.pop(pid, None)
 
     def sample(self, held_bytes: float) -> MemoryReading:
         """Measure memory now.

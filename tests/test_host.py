@@ -35,7 +35,7 @@ def memory(limit_bytes: int) -> HostMemory:
     )
 
 
-def answer_of_confined(host: HostMemory, wanted_mib: int) -> str:
+def answer_of_confined(host: HostMemory, wanted_mib: int, *, raised: bool = False) -> str:
     """Return what a child says that was confined before it took memory."""
     with subprocess.Popen(
         [sys.executable, "-c", CHILD, str(wanted_mib)],
@@ -47,6 +47,8 @@ def answer_of_confined(host: HostMemory, wanted_mib: int) -> str:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         host.confine(child.pid)
+        if raised:
+            host.confine(child.pid, raised=True)
         child.stdin.write("go\n")
         child.stdin.flush()
         return child.stdout.readline().strip()
@@ -57,6 +59,13 @@ def test_process_that_takes_more_than_the_rest_gets_a_memory_error() -> None:
     host = memory(510 * MIB)
     assert answer_of_confined(host, 300) == "300"
     assert answer_of_confined(host, 400) == "MemoryError"
+
+
+def test_raised_limit_is_twice_the_growth() -> None:
+    """A record for which memory ran short gets 2 * 360 MiB, and a process may be raised later."""
+    host = memory(510 * MIB)
+    assert answer_of_confined(host, 650, raised=True) == "650"
+    assert answer_of_confined(host, 760, raised=True) == "MemoryError"
 
 
 def test_confining_a_process_that_has_ended_is_no_error() -> None:

@@ -43,6 +43,8 @@ class Chunk:
     sample_bytes: bool = False
     #: measure Python's allocation peak as well; the chunk gives no seconds
     trace_allocations: bool = False
+    #: memory ran short for it before: raise the process's limit while it runs
+    raise_memory_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -341,5 +341,6 @@ class Dispatcher:
                 int(chunk.predicted_bytes),
                 sample_bytes=sample_bytes,
                 trace_allocations=trace,
+                raise_memory_limit=draft.pieces[0].short_of_memory,
             ),
         )

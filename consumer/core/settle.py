@@ -232,8 +232,8 @@ class Settlement:
             part.attempts += 1
             most = self._config.max_attempts
             if any(fault.reason == SUSPECT_MEMORY for fault in faults):
-                # Memory ran short for all of them together: each is tried alone.
-                part.alone = True
+                # Memory ran short for all of them together: each is tried alone, with more.
+                part.alone = part.short_of_memory = True
                 most = min(most, 1 + DEATHS_ALONE)
             if part.attempts >= most:
                 return self._give_up(part, faults, now)
@@ -499,4 +499,15 @@ class Settlement:
             for piece in list(run.unfinished):
                 if piece.state is PieceState.UNACKNOWLEDGED:
                     self.drop(piece)
+        self._forget_refused(state)
         state.runs.clear()
+
+    def _forget_refused(self, state: PartitionState) -> None:
+        """Drop what waits to be sent again: whoever owns the partition now reads it again."""
+        for _, delivery_id in self._resend:
+            delivery = self._deliveries[delivery_id]
+            if delivery.piece.run.partition is state:
+                self._ledger.delivery_bytes -= delivery.held_bytes
+                del self._deliveries[delivery_id]
+        self._resend = [entry for entry in self._resend if entry[1] in self._deliveries]
+        heapq.heapify(self._resend)

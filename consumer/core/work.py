@@ -78,6 +78,8 @@ class Piece:
     working_bytes: float = 0.0
     #: dispatch one record at a time: one of them may have killed a process
     alone: bool = False
+    #: memory ran short for it: it is tried with the process's limit raised
+    short_of_memory: bool = False
     attempts: int = 0
     #: deliveries that must be acknowledged before the piece is settled
     deliveries_pending: int = 0
@@ -258,6 +260,7 @@ def piece_part(piece: Piece, which: slice | NDArray[np.int64]) -> Piece:
         heavy_units=heaviest_units(units, classes) if piece.heavy_units else piece.heavy_units,
         state=piece.state,
         alone=piece.alone,
+        short_of_memory=piece.short_of_memory,
         attempts=piece.attempts,
     )
 
