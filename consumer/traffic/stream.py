@@ -29,6 +29,9 @@ from consumer.traffic.shapes import (
 
 #: Records of a block when they are wanted as fast as possible.
 LARGEST_BLOCK = 500
+#: Bytes that a block should not exceed by much: it is made as a whole before it is sent.
+BLOCK_BYTES = 8 * 1024 * 1024
+LEAST_BLOCK = 8
 #: A block is due at once; at a given rate it spans about this long.
 _BLOCK_SECONDS = 0.05
 #: A sum of many blocks' seconds that is this close to the end has reached it.
@@ -143,22 +146,25 @@ class Plan:
 
 def blocks(traffic: Traffic, plan: Plan) -> Iterator[Block]:
     """Yield blocks of records in the order of the time at which they are due."""
-    at, made, giants = 0.0, 0, 0
+    at, made, giants, largest = 0.0, 0, 0, LARGEST_BLOCK
     while (plan.count is None or made < plan.count) and (
         plan.seconds is None or plan.rate is None or at < plan.seconds - _ROUNDING_SECONDS
     ):
         day = plan.day
         mix = plan.mix if day is None else day.mix(plan.mix, at)
-        size = LARGEST_BLOCK
+        size = largest
         if plan.rate is not None:
             rate = plan.rate * (1.0 if day is None else day.rate_factor(at))
-            size = max(1, min(LARGEST_BLOCK, round(rate * _BLOCK_SECONDS)))
+            size = max(1, min(largest, round(rate * _BLOCK_SECONDS)))
         if plan.count is not None:
             size = min(size, plan.count - made)
         records = traffic.take(size, mix)
         while giants < plan.giants and (giants + 0.5) * plan.giant_every < made + size:
             giants += 1
             records[int((giants - 0.5) * plan.giant_every) - made] = traffic.giant()
+        # Heavy mixes go in smaller blocks; what was made says how heavy this one is.
+        mean_bytes = sum(len(value) for _, value in records) / max(1, size)
+        largest = max(LEAST_BLOCK, min(LARGEST_BLOCK, int(BLOCK_BYTES / max(1.0, mean_bytes))))
         yield Block(at, records)
         made += size
         if plan.rate is not None:
