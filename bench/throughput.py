@@ -49,7 +49,7 @@ from bench.common import (
     significant,
     spread_of,
 )
-from bench.product import ProductRun, run_product
+from bench.product import ProductRun, count_outcome, run_product
 from bench.topics import PARTITIONS, fill_topic
 from bench.traffic import COPIES, KINDS, load_traffic, with_copies, write_layer
 from consumer.broker import KafkaAdmin
@@ -131,6 +131,9 @@ def run_worker(
     finally:
         if outputs:
             kafka.delete_topic(outputs)
+    if count_outcome(run, "done") < count:
+        msg = f"the worker did not handle all of {count:,} records: {dict(run.outcomes)}"
+        raise RuntimeError(msg)
     spent = run.parent_microseconds + run.children_microseconds
     return Result(run.records_per_second, spent, run.peak_bytes, run)
 
