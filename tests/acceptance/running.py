@@ -153,6 +153,10 @@ class Worker:
 
         return wait_until(look, seconds, what, poll_seconds=0.05)
 
+    def until_said(self, words: str) -> None:
+        """Wait until some words are in its log."""
+        self.until(lambda: words in self.log(), f"a log line with {words!r}")
+
     @property
     def running(self) -> bool:
         """Whether the process runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from typing import Any
 
@@ -204,3 +205,33 @@ def test_a_static_member_waits_until_its_former_self_is_forgotten(
         second.until(lambda: second.state() != "waiting-for-instance-id", "its state afterwards")
         second.stop()
     assert {h.place for h in second.handled()} == set(places)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_stop_in_the_middle_of_a_rebalance_repeats_nothing(
+    kafka, topic_factory, group_id, tmp_path, protocol
+):
+    """Workers are replaced one after another, each stopped while its successor joins the group."""
+    topic = topic_factory(PARTITIONS)
+    settings = quick(kafka, group_id, protocol)
+    arguments = (tmp_path, kafka.bootstrap_servers, topic, group_id)
+    places = produce(kafka.bootstrap_servers, topic, points(1_000))
+    with contextlib.ExitStack() as stack:
+        current = stack.enter_context(Worker(*arguments, processes=1, **settings))
+        current.until(lambda: owned(current) == PARTITIONS, "all partitions")
+        for _ in range(4):
+            successor = stack.enter_context(Worker(*arguments, processes=1, **settings))
+            successor.until_said("metrics on port")
+            places += produce(kafka.bootstrap_servers, topic, points(500))
+            current.stop()
+            current = successor
+        current.until_handled(len(places))
+        current.until(
+            lambda: running.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
+        )
+        current.stop()
+    handled = running.handled(tmp_path)
+    assert {h.place for h in handled} == set(places)
+    assert running.duplicates(handled) == {}

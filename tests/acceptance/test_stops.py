@@ -119,7 +119,7 @@ def test_a_second_signal_leaves_at_once(kafka, topic_factory, group_id, tmp_path
     with Worker(tmp_path, kafka.bootstrap_servers, topic, group_id, VBTEST_GATE=gate) as worker:
         worker.until(lambda: worker.metric("in_flight_messages") > 0, "work inside")
         worker.send(signal.SIGTERM)
-        worker.until(lambda: "draining" in worker.log(), "the first signal seen")
+        worker.until_said("draining")
         worker.send(signal.SIGTERM)
         wait_until(lambda: not worker.running, 12.0, "the end")
         assert worker.exit_code == 0
