@@ -259,11 +259,11 @@ class Flow:
                 )
             process.start_at = event.now + delay
             held = sum(int(chunk.load[RECORDS]) for chunk in chunks)
+            again = f" holding {held:,} records; they are tried again" if held else ""
             commands.append(
                 Say(
                     "warning",
-                    f"handler process {event.process} died ({why or event.cause}) holding"
-                    f" {held:,} records; they are tried again",
+                    f"handler process {event.process} died ({why or event.cause}){again}",
                 )
             )
         return commands + self._advance(event.now)
