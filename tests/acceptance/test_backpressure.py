@@ -98,17 +98,17 @@ def test_a_slow_handler_with_a_backlog_pauses_and_resumes(kafka, topic_factory, 
         topic_factory(4),
         group_id,
         VBTEST_SECONDS_PER_RECORD=0.03,
-        KAFKA_MAX_POLL_INTERVAL_MS=22_000,
+        KAFKA_MAX_POLL_INTERVAL_MS=26_000,
         KAFKA_SESSION_TIMEOUT_MS=6000,
         VERTEX_BUDGET_WARMUP_SECONDS=1,
         VERTEX_BUDGET_WARMUP_MESSAGES=50,
     )
-    assert has_paused(work_off(worker, kafka, 1_000, 0.03))
+    assert has_paused(work_off(worker, kafka, 1_100, 0.03))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("poll_seconds", [6, 22])
+@pytest.mark.parametrize("poll_seconds", [6, 26])
 def test_a_backlog_of_three_poll_intervals_is_worked_off_without_a_rebalance(
     kafka, topic_factory, group_id, tmp_path, poll_seconds
 ):
