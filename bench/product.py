@@ -4,8 +4,8 @@ The worker is ``python -m consumer run`` with settings in its environment, on a 
 Everything is read from its ``/metrics`` and from ``/proc``: the clock runs from the first
 observation that shows a handled record to the one that shows all of them, so start-up is not
 counted. ``steady`` leaves out the warm-up too: it starts at the first observation that shows a
-sizing. The worker renews its picture four times a second, so a run of a few seconds is known to a
-few per cent; start and end are late alike.
+sizing. The worker renews its picture a few times a second and less often when it has nothing to
+do, so the end is the moment from which the handler processes spent no more processor time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.common import (
+    CLOCK_TICKS_PER_SECOND,
     PROJECT,
     MemoryPeak,
     process_tree,
@@ -37,6 +38,8 @@ OBSERVE_SECONDS = 0.2
 #: Between observations when nearly all records are handled.
 OBSERVE_LAST_SECONDS = 0.05
 STOP_SECONDS = 60.0
+#: What the system counts processor time in.
+TICK_SECONDS = 1.0 / CLOCK_TICKS_PER_SECOND
 PREFIX = "vertex_budget_"
 #: Outcomes that end a record; one that failed comes again.
 SETTLED = ("done", "dead-lettered", "skipped")
@@ -196,12 +199,21 @@ def _summary(
     first, last = handled[0], handled[-1]
     if first is last:
         first = seen[0]
-    seconds = last.at - first.at
+    ended_at = next(
+        moment.at
+        for moment in seen
+        if moment.children_seconds >= last.children_seconds - TICK_SECONDS
+    )
+    seconds = max(ended_at - first.at, TICK_SECONDS)
     done = last.messages - first.messages
     sized = next((moment for moment in handled if moment.sized), None)
     steady = None
-    if sized is not None and last.messages - sized.messages > 0.2 * last.messages:
-        steady = (last.messages - sized.messages) / (last.at - sized.at)
+    if (
+        sized is not None
+        and last.messages - sized.messages > 0.2 * last.messages
+        and ended_at > sized.at
+    ):
+        steady = (last.messages - sized.messages) / (ended_at - sized.at)
     threads = {
         name: 1e6 * (spent - first.threads.get(name, 0.0)) / done
         for name, spent in last.threads.items()
