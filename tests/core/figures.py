@@ -21,7 +21,7 @@ from sizing.model import CostModel
 from sizing.report import SampleWindow
 from tests.core import oracle
 from tests.core.partition_log import FINISHED, PartitionLog
-from tests.core.simulator import CHUNK_OVERHEAD_SECONDS, Simulation
+from tests.core.simulator import CHUNK_OVERHEAD_SECONDS, TRANSFER_SECONDS, Simulation
 
 Indices = NDArray[np.int64]
 
@@ -136,7 +136,8 @@ def _peaks(simulation: Simulation) -> tuple[float, float]:
     exempt = (float("inf"), float("-inf"))
     if trace.first_shifted is not None:
         first_start, first_end = trace.first_shifted
-        ends = [e for _, s, e in trace.work if s <= first_end and e >= first_start]
+        known_at = first_end + TRANSFER_SECONDS
+        ends = [e for submitted, _, e in trace.work if submitted <= known_at and e >= first_start]
         exempt = (first_start, max(ends))
     peak = shift_peak = 0.0
     for at, ratio in trace.memory:
@@ -175,7 +176,7 @@ def bound_ratios(simulation: Simulation, at: float) -> tuple[float, float]:
 
 
 def true_bounds(simulation: Simulation, snapshot: Snapshot) -> Bounds:
-    """Return both bounds from the hidden costs.
+    """Return both bounds from the hidden costs, outliers left out (no rate can foretell them).
 
     In steady traffic those of the very records that the sizing names, so that the luck of a sample
     with a long tail is not taken for a wrong rate; after a shift, of what was fetched lately.
@@ -190,7 +191,7 @@ def true_bounds(simulation: Simulation, snapshot: Snapshot) -> Bounds:
         parts = [_sampled(world.logs, window) for window in snapshot.sizing.sample.windows]
     vertices = np.concatenate([log.vertices[i] for log, i in parts])
     payload = np.concatenate([log.payload_bytes[i] for log, i in parts])
-    seconds = np.concatenate([log.true_seconds[i] for log, i in parts]) * slower
+    seconds = np.concatenate([log.typical_seconds[i] for log, i in parts]) * slower
     working = np.concatenate([log.true_working_bytes[i] for log, i in parts])
     units = sizes_units(vertices, payload)
     classes = classes_of(units)
@@ -217,7 +218,7 @@ def true_bounds(simulation: Simulation, snapshot: Snapshot) -> Bounds:
         situation,
         largest_chain_ratio=_largest_chain_ratio(simulation, parts, seconds),
         heaviest_working_bytes=float(working.max()),
-        heaviest_seconds=float(np.median(seconds[units == units.max()])),
+        heaviest_seconds=float(model.seconds_of_records(units, classes).max()),
     )
 
 

@@ -48,6 +48,8 @@ class PartitionLog:
         self.arrived_at = np.zeros(0)
         #: hidden from the core
         self.true_seconds = np.zeros(0)
+        #: the same where no record is an outlier
+        self.typical_seconds = np.zeros(0)
         self.true_working_bytes = np.zeros(0)
         self.state = np.zeros(0, dtype=np.int8)
         self.previous = none
@@ -81,6 +83,7 @@ class PartitionLog:
         is_null_key: NDArray[np.bool_] | None = None,
         arrived_at: NDArray[np.float64] | None = None,
         true_seconds: NDArray[np.float64] | None = None,
+        typical_seconds: NDArray[np.float64] | None = None,
         true_working_bytes: NDArray[np.float64] | None = None,
         distinct_values: bool = True,
     ) -> None:
@@ -96,6 +99,7 @@ class PartitionLog:
         for name, given in (
             ("arrived_at", arrived_at),
             ("true_seconds", true_seconds),
+            ("typical_seconds", typical_seconds),
             ("true_working_bytes", true_working_bytes),
         ):
             more = np.zeros(n) if given is None else given

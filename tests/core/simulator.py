@@ -23,6 +23,7 @@ from consumer.core import events as ev
 from consumer.core.columns import FetchedRun, Partition
 from consumer.core.config import FlowConfig
 from consumer.core.snapshot import Snapshot
+from sizing.load import VERTICES
 from tests.core.harness import HELD_OVERHEAD_BYTES, Core, World
 from tests.core.held import ChunkInside
 from tests.core.partition_log import PartitionLog
@@ -50,7 +51,8 @@ class Setup:
     """One simulated worker and its traffic."""
 
     name: str
-    logs: Callable[[], list[PartitionLog]]
+    #: makes the logs from the seed
+    logs: Callable[[int], list[PartitionLog]]
     seconds: float
     config: FlowConfig
     available_bytes: int = 512 * MEBIBYTE
@@ -80,14 +82,14 @@ class Running:
 class Trace:
     """What came of a simulation."""
 
-    #: (process, start, end) of every chunk
-    work: list[tuple[int, float, float]] = field(default_factory=list)
+    #: (submitted, start, end) of every chunk
+    work: list[tuple[float, float, float]] = field(default_factory=list)
     #: (time, true bytes in use / available)
     memory: list[tuple[float, float]] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
     #: (time, log, first index, end index) of everything fetched
     fetches: list[tuple[float, PartitionLog, int, int]] = field(default_factory=list)
-    #: first chunk of what came with the shift: (start, end)
+    #: first chunk of which half or more came with the shift: (start, end)
     first_shifted: tuple[float, float] | None = None
     giant_fetched_at: float | None = None
     giant_drain_seconds: float = 0.0
@@ -106,7 +108,7 @@ class Simulation:
         self.setup = setup
         config = setup.config
         self.random = np.random.default_rng(setup.seed)
-        self.world = World(make_core(config), config, setup.logs())
+        self.world = World(make_core(config), config, setup.logs(setup.seed))
         self.baseline_bytes = PARENT_BASELINE_BYTES + PROCESS_BASELINE_BYTES * config.processes
         self.prefetch_bytes = config.client_queue_bytes
         planned = setup.available_bytes + self.baseline_bytes + self.prefetch_bytes
@@ -241,16 +243,16 @@ class Simulation:
         self.free_at[number] = end
         running = Running(inside, start, end, working)
         self.running[number].append(running)
-        self.trace.work.append((number, start, end))
+        self.trace.work.append((now, start, end))
         self._at(end + TRANSFER_SECONDS, lambda: self._end(number, running, seconds))
         giant = self.setup.giant_vertices
         if giant and any((p.log.vertices[p.indices] == giant).any() for p in inside.parts):
             self.trace.giant_started_at = start
         shift_at = self.setup.shift_at
         if shift_at and self.trace.first_shifted is None:
-            is_new = self.setup.slower_factor != 1.0 and start >= shift_at
-            is_new |= any((p.log.arrived_at[p.indices] >= shift_at).any() for p in inside.parts)
-            if is_new:
+            new = sum(int((p.log.arrived_at[p.indices] >= shift_at).sum()) for p in inside.parts)
+            is_slower = self.setup.slower_factor != 1.0 and start >= shift_at
+            if is_slower or 2 * new >= len(inside):
                 self.trace.first_shifted = (start, end)
 
     def _end(self, number: int, running: Running, seconds: float) -> None:
@@ -258,6 +260,7 @@ class Simulation:
             return  # the process died in the meantime
         self.running[number].popleft()
         chunk = running.inside.chunk
+        growth_bytes = max(0, int(running.working_bytes - self.kept_bytes[number]))
         self.kept_bytes[number] = max(
             0.5 * self.kept_bytes[number], KEPT_SHARE * running.working_bytes
         )
@@ -266,7 +269,8 @@ class Simulation:
             cpu_seconds=seconds,
             working_bytes=int(running.working_bytes) if chunk.sample_bytes else None,
             resident_bytes=PROCESS_BASELINE_BYTES + int(self.kept_bytes[number]),
-            exact_vertices=int(chunk.load[1]),
+            exact_vertices=int(chunk.load[VERTICES]),
+            growth_bytes=growth_bytes,
         )
         self.world.finish(number, outcome)
 

@@ -66,8 +66,9 @@ PING = Kind("ping", constant(1), 0, 179, 150e-6, 0, 0)
 #: so quick that the parent cannot feed four processes
 QUICK_PING = Kind("quick-ping", constant(1), 0, 179, 25e-6, 0, 0)
 PARCEL = Kind("parcel", log_normal(60, 0.6, 5, 1_000), 40, 200, 60e-6, 3e-6, 90)
-#: waits for a database, once a message
+#: wait for a database, once a message
 STORED_PARCEL = Kind("stored-parcel", log_normal(60, 0.6, 5, 1_000), 40, 200, 2e-3, 3e-6, 90)
+STORED_POLYGON = Kind("stored-polygon", log_normal(800, 0.3, 300, 2_000), 30, 300, 2e-3, 4e-6, 90)
 POLYGON = Kind("polygon", log_normal(800, 1.0, 50, 60_000), 30, 300, 100e-6, 4e-6, 90)
 COASTLINE = Kind("coastline", log_normal(50_000, 0.6, 20_000, 200_000), 25, 500, 1e-3, 2.3e-6, 100)
 HEAVY = Kind("heavy", log_normal(100_000, 0.03, 90_000, 110_000), 25, 500, 1e-3, 2.3e-6, 100)
@@ -143,6 +144,7 @@ def make_logs(phases: Sequence[Phase], spread: Spread, seed: int) -> list[Partit
             payload_bytes=joined["payload_bytes"][mine],
             arrived_at=joined["arrived_at"][mine],
             true_seconds=joined["true_seconds"][mine],
+            typical_seconds=joined["typical_seconds"][mine],
             true_working_bytes=joined["true_working_bytes"][mine],
             distinct_values=False,
         )
@@ -166,11 +168,12 @@ def _phase_columns(phase: Phase, random: Random) -> dict[str, NDArray[np.generic
         seconds[mine] = kind.true_seconds(drawn)
         working[mine] = kind.working_bytes_per_message + kind.working_bytes_per_vertex * drawn
     sent_at = random.uniform(phase.from_seconds, phase.to_seconds, n)
-    seconds[random.random(n) < 1 / OUTLIER_EVERY] *= OUTLIER_FACTOR
+    outliers = np.where(random.random(n) < 1 / OUTLIER_EVERY, OUTLIER_FACTOR, 1.0)
     return {
         "vertices": vertices,
         "payload_bytes": (payload * phase.payload_factor).astype(np.int64),
         "arrived_at": np.ceil(np.sort(sent_at) / BATCH_SECONDS) * BATCH_SECONDS,
-        "true_seconds": seconds,
+        "true_seconds": seconds * outliers,
+        "typical_seconds": seconds,
         "true_working_bytes": working * phase.working_factor,
     }
