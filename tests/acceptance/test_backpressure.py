@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests import traffic
-from tests.acceptance import running
+from tests.acceptance import asking, running
 from tests.acceptance.payloads import points
 from tests.acceptance.running import Worker
 from tests.producing import produce
@@ -65,7 +65,7 @@ def work_off(worker, kafka, count, seconds_per_record):
     with worker:
         with Watch(worker, lambda messages, _: messages * seconds_per_record / 2) as watch:
             worker.until_handled(count, 150.0)
-            worker.until(lambda: running.lag(kafka, worker.group, worker.topic, 4) == 0, "commits")
+            worker.until(lambda: asking.lag(kafka, worker.group, worker.topic, 4) == 0, "commits")
             worker.until(lambda: worker.metric("in_flight_messages") == 0, "nothing in flight")
             worker.until(lambda: worker.metric("partitions", "paused") == 0, "nothing paused")
         figures = worker.metrics()
@@ -159,7 +159,7 @@ def test_from_pings_to_polygons_the_budget_follows(kafka, topic_factory, group_i
                 lambda: sum(worker.metric("sizings_total", r) for r in reasons), "a new size"
             )
             worker.until_handled(len(light) + len(heavy), 80.0)
-            worker.until(lambda: running.lag(kafka, group_id, topic, 4) == 0, "commits")
+            worker.until(lambda: asking.lag(kafka, group_id, topic, 4) == 0, "commits")
         after = worker.metrics()
         worker.stop()
     assert worker.log().count("assigned: ") == 1

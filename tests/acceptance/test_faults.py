@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance import running
+from tests.acceptance import asking, running
 from tests.acceptance.payloads import point, points
 from tests.acceptance.running import Worker
 from tests.producing import produce
@@ -18,7 +18,7 @@ from tests.producing import produce
 
 def settled(worker, kafka, group, topic, partitions):
     """Wait until the group has nothing left by the broker's own figures."""
-    worker.until(lambda: running.lag(kafka, group, topic, partitions) == 0, "everything committed")
+    worker.until(lambda: asking.lag(kafka, group, topic, partitions) == 0, "everything committed")
 
 
 def headers_of(message):
@@ -28,7 +28,7 @@ def headers_of(message):
 def dead_letters(kafka, topic, count):
     """Return (message, headers) of each dead letter by its source."""
     found = {}
-    for message in running.read_topic(kafka.bootstrap_servers, f"{topic}.dlq", count):
+    for message in asking.read_topic(kafka.bootstrap_servers, f"{topic}.dlq", count):
         headers = headers_of(message)
         source = int(headers["dlq.source.partition"]), int(headers["dlq.source.offset"])
         assert headers["dlq.source.topic"] == topic
@@ -170,7 +170,7 @@ def test_a_dead_letter_too_large_for_its_topic_goes_without_its_value(
         worker.until_handled(20)
         settled(worker, kafka, group_id, topic, 1)
         worker.stop()
-    (letter,) = running.read_topic(kafka.bootstrap_servers, small, 1)
+    (letter,) = asking.read_topic(kafka.bootstrap_servers, small, 1)
     headers = headers_of(letter)
     assert letter.key() == b"k"
     assert letter.value() is None
@@ -220,15 +220,15 @@ def test_a_dead_letter_is_acknowledged_before_its_offset_is_committed(
     ) as worker:
         worker.until_handled(49)
         worker.until(
-            lambda: running.committed(kafka, group_id, topic).get(0) == 9,
+            lambda: asking.committed(kafka, group_id, topic).get(0) == 9,
             "all before it is committed",
         )
         assert worker.metric("in_flight_messages") == 1
         worker.until(lambda: f"{refusing}: " in worker.log(), "a line about the topic")
-        running.set_topic_config(kafka, refusing, "max.message.bytes", 1_000_000)
+        asking.set_topic_config(kafka, refusing, "max.message.bytes", 1_000_000)
         settled(worker, kafka, group_id, topic, 1)
         worker.stop()
-    assert len(running.read_topic(kafka.bootstrap_servers, refusing, 1)) == 1
+    assert len(asking.read_topic(kafka.bootstrap_servers, refusing, 1)) == 1
 
 
 def test_outputs_are_acknowledged_before_offsets(kafka, topic_factory, group_id, tmp_path):
@@ -241,6 +241,6 @@ def test_outputs_are_acknowledged_before_offsets(kafka, topic_factory, group_id,
     ) as worker:
         # Committed first: what is read afterwards has been acknowledged by then.
         settled(worker, kafka, group_id, topic, 3)
-        found = running.read_topic(kafka.bootstrap_servers, out, len(records))
+        found = asking.read_topic(kafka.bootstrap_servers, out, len(records))
         worker.stop()
     assert sorted((m.key(), m.value()) for m in found) == sorted(records)

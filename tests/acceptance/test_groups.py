@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance import running
+from tests.acceptance import asking, running
 from tests.acceptance.payloads import points
 from tests.acceptance.running import Worker
 from tests.producing import produce
@@ -35,8 +35,8 @@ def owned_numbers(worker):
 def quick(kafka, group, protocol):
     """Return settings of a group that rebalances and forgets quickly; small work in flight."""
     if protocol == "consumer":
-        running.set_group_config(kafka, group, "consumer.heartbeat.interval.ms", 500)
-        running.set_group_config(kafka, group, "consumer.session.timeout.ms", 2000)
+        asking.set_group_config(kafka, group, "consumer.heartbeat.interval.ms", 500)
+        asking.set_group_config(kafka, group, "consumer.session.timeout.ms", 2000)
     return {"VBTEST_SECONDS_PER_RECORD": 0.002, "VERTEX_BUDGET": 400, **PROTOCOLS[protocol]}
 
 
@@ -66,7 +66,7 @@ def test_scaling_out_and_in_loses_nothing(kafka, topic_factory, group_id, tmp_pa
         first.until(lambda: owned(first) == PARTITIONS, "all partitions back")
         first.until_handled(len(places))
         first.until(
-            lambda: running.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
+            lambda: asking.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
         )
         first.until(lambda: first.metric("in_flight_messages") == 0, "nothing in flight")
         first.until(lambda: first.metric("partitions", "paused") == 0, "nothing paused")
@@ -99,11 +99,11 @@ def test_a_worker_that_is_killed_is_replaced_by_the_other(
         second.until(lambda: second.metric("messages_total", "done") > 200, "its work")
         second.kill()
         killed = second.handled()
-        done = running.committed(kafka, group_id, topic)
+        done = asking.committed(kafka, group_id, topic)
         first.until(lambda: owned(first) == PARTITIONS, "all partitions")
         first.until_handled(len(places))
         first.until(
-            lambda: running.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
+            lambda: asking.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
         )
         first.stop()
     handled = first.handled()
@@ -134,7 +134,7 @@ def test_a_worker_that_was_frozen_joins_again(kafka, topic_factory, group_id, tm
         places += produce(kafka.bootstrap_servers, topic, points(1_000))
         first.until_handled(len(places))
         first.until(
-            lambda: running.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
+            lambda: asking.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
         )
         first.stop()
         second.stop()
@@ -169,7 +169,7 @@ def test_a_revoke_does_not_wait_for_what_hangs(kafka, topic_factory, group_id, t
         gate.unlink()
         first.until_handled(len(places))
         first.until(
-            lambda: running.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
+            lambda: asking.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
         )
         first.until(lambda: first.metric("in_flight_messages") == 0, "nothing in flight")
         first.until(lambda: first.metric("partitions", "paused") == 0, "nothing paused")
@@ -184,8 +184,8 @@ def test_a_static_member_waits_until_its_former_self_is_forgotten(
 ):
     """Killed and started again at once with the protocol ``consumer``: it says what it waits for."""
     topic = topic_factory(2)
-    running.set_group_config(kafka, group_id, "consumer.heartbeat.interval.ms", 1000)
-    running.set_group_config(kafka, group_id, "consumer.session.timeout.ms", 10_000)
+    asking.set_group_config(kafka, group_id, "consumer.heartbeat.interval.ms", 1000)
+    asking.set_group_config(kafka, group_id, "consumer.session.timeout.ms", 10_000)
     places = produce(kafka.bootstrap_servers, topic, points(1_500))
     arguments = (tmp_path, kafka.bootstrap_servers, topic, group_id)
     settings = {
@@ -201,7 +201,7 @@ def test_a_static_member_waits_until_its_former_self_is_forgotten(
         second.until(lambda: second.state() == "waiting-for-instance-id", "its state")
         assert second.status("/healthz") == 200
         second.until_handled(len(places), 90.0)
-        second.until(lambda: running.lag(kafka, group_id, topic, 2) == 0, "everything committed")
+        second.until(lambda: asking.lag(kafka, group_id, topic, 2) == 0, "everything committed")
         second.until(lambda: second.state() != "waiting-for-instance-id", "its state afterwards")
         second.stop()
     assert {h.place for h in second.handled()} == set(places)
@@ -229,7 +229,7 @@ def test_a_stop_in_the_middle_of_a_rebalance_repeats_nothing(
             current = successor
         current.until_handled(len(places))
         current.until(
-            lambda: running.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
+            lambda: asking.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
         )
         current.stop()
     handled = running.handled(tmp_path)

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from consumer.broker import RealKafka
-from tests.acceptance import running
+from tests.acceptance import asking
 from tests.acceptance.payloads import points
 from tests.acceptance.running import Worker
 from tests.producing import produce
@@ -56,7 +56,7 @@ def test_a_broker_that_is_killed_and_comes_back_costs_no_record(own_kafka, group
         own_kafka.restart()
         worker.until_handled(len(records) - len(acts), 60.0)
         worker.until(
-            lambda: running.lag(own_kafka, group_id, topic, PARTITIONS) == 0,
+            lambda: asking.lag(own_kafka, group_id, topic, PARTITIONS) == 0,
             "everything committed",
         )
         worker.until(lambda: worker.metric("in_flight_messages") == 0, "nothing in flight")
@@ -67,8 +67,8 @@ def test_a_broker_that_is_killed_and_comes_back_costs_no_record(own_kafka, group
         assert worker.log().count("Connection refused") < 20
     handled = {h.place for h in worker.handled()}
     assert handled == set(places) - {places[n] for n in acts}
-    outputs = running.read_topic(own_kafka.bootstrap_servers, out, len(handled))
-    letters = running.read_topic(own_kafka.bootstrap_servers, dlq, len(acts))
+    outputs = asking.read_topic(own_kafka.bootstrap_servers, out, len(handled))
+    letters = asking.read_topic(own_kafka.bootstrap_servers, dlq, len(acts))
     assert {m.value() for m in outputs} == {v for n, (_, v) in enumerate(records) if n not in acts}
     assert {m.value() for m in letters} == {records[n][1] for n in acts}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests import traffic
-from tests.acceptance import running
+from tests.acceptance import asking, running
 from tests.acceptance.payloads import point
 from tests.acceptance.running import Worker
 from tests.producing import produce
@@ -24,7 +24,7 @@ def run_once(worker, kafka, records, partitions, seconds=40.0):
             lambda: worker.metric("messages_total", "done") == count, f"{count} done", seconds
         )
         worker.until(
-            lambda: running.lag(kafka, worker.group, worker.topic, partitions) == 0,
+            lambda: asking.lag(kafka, worker.group, worker.topic, partitions) == 0,
             "everything committed",
         )
         worker.until(lambda: worker.lag() == 0, "its own lag is 0")
@@ -152,7 +152,7 @@ def test_one_partition_in_its_order_says_that_the_order_limits(
         produce(kafka.bootstrap_servers, worker.topic, [point(n) for n in range(1_500)])
         worker.until(lambda: worker.metric("limited_by", "ordering") == 1, "what limits")
         worker.until_handled(1_500)
-        worker.until(lambda: running.lag(kafka, group_id, worker.topic, 1) == 0, "commits")
+        worker.until(lambda: asking.lag(kafka, group_id, worker.topic, 1) == 0, "commits")
         worker.stop()
     offsets = [h.offset for h in worker.handled()]
     assert offsets == list(range(1_500))

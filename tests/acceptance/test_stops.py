@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests import traffic
-from tests.acceptance import running
+from tests.acceptance import asking, running
 from tests.acceptance.payloads import points
 from tests.acceptance.running import Worker
 from tests.producing import produce
@@ -36,14 +36,14 @@ def test_a_stop_that_drains_repeats_nothing(kafka, topic_factory, group_id, tmp_
     assert len(half) < len(records)
     assert running.duplicates(half) == {}
     # What is committed is what was handled, partition by partition, with no hole below it.
-    done = running.committed(kafka, group_id, topic)
+    done = asking.committed(kafka, group_id, topic)
     for partition in range(PARTITIONS):
         offsets = {h.offset for h in half if h.partition == partition}
         assert offsets == set(range(done.get(partition, 0)))
     with Worker(*arguments, **settings) as second:
         second.until_handled(len(records))
         second.until(
-            lambda: running.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
+            lambda: asking.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
         )
         second.until(lambda: second.metric("sizings_total", "warm-up") == 1, "a size of its own")
         second.stop()
@@ -67,19 +67,17 @@ def test_a_kill_repeats_no_more_than_what_was_above_the_committed_end(
     }
     with Worker(*arguments, **settings) as first:
         first.until_handled(800)
-        first.until(
-            lambda: sum(running.committed(kafka, group_id, topic).values()) > 200, "commits"
-        )
+        first.until(lambda: sum(asking.committed(kafka, group_id, topic).values()) > 200, "commits")
         first.kill()
     half = first.handled()
     assert len(half) < len(records)
-    done = running.committed(kafka, group_id, topic)
+    done = asking.committed(kafka, group_id, topic)
     for partition, end in done.items():
         assert set(range(end)) <= {h.offset for h in half if h.partition == partition}
     with Worker(*arguments, **settings) as second:
         second.until_handled(len(records))
         second.until(
-            lambda: running.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
+            lambda: asking.lag(kafka, group_id, topic, PARTITIONS) == 0, "everything committed"
         )
         second.stop()
     handled = second.handled()
@@ -104,7 +102,7 @@ def test_a_stop_lets_go_at_the_deadline(kafka, topic_factory, group_id, tmp_path
     gate.unlink()
     with Worker(*arguments) as second:
         second.until_handled(30)
-        second.until(lambda: running.lag(kafka, group_id, topic, 1) == 0, "everything committed")
+        second.until(lambda: asking.lag(kafka, group_id, topic, 1) == 0, "everything committed")
         second.stop()
     assert {h.place for h in second.handled()} == set(places)
     assert running.duplicates(second.handled()) == {}
@@ -123,5 +121,5 @@ def test_a_second_signal_leaves_at_once(kafka, topic_factory, group_id, tmp_path
         worker.send(signal.SIGTERM)
         wait_until(lambda: not worker.running, 12.0, "the end")
         assert worker.exit_code == 0
-    assert running.committed(kafka, group_id, topic).get(0, 0) == 0
+    assert asking.committed(kafka, group_id, topic).get(0, 0) == 0
     assert worker.handled() == []
