@@ -51,8 +51,6 @@ LEAST_SHARE = 0.1
 UNSEEN_FACTOR = 4.0
 #: A class with this share of a chunk is what the chunk is about.
 MAIN_SHARE = 0.5
-#: No class works in fewer bytes a unit: the two doubles of a vertex alone are 16.
-LEAST_BYTES_PER_UNIT = 24.0
 #: Absolute priors (see ``prior_per_unit``).
 PRIOR_SECONDS_PER_MESSAGE = 1e-3
 PRIOR_SECONDS_PER_VERTEX = 1e-5
@@ -234,7 +232,6 @@ class Rates:
             telling = np.where((shares >= MAIN_SHARE) | (ratios > 1.0), shares, 0.0)
             told = telling.sum(axis=1) > 0.0
             factor = np.where(told, upper_ratio(ratios, telling, np.array(newest)), 1.0)
-            factor = np.maximum(factor, LEAST_BYTES_PER_UNIT / self._fitted[learning])
         else:
             factor = median_ratio(ratios, shares)
         self._fitted[learning] *= factor

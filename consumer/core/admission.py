@@ -306,7 +306,7 @@ class Admission:
             gate,
             costs.load(count),
             heaviest_bytes=costs.heaviest_bytes(count),
-            heaviest_seconds=costs.heaviest_free_seconds(count),
+            heaviest_seconds=costs.heaviest_seconds(count),
             longest_chain_seconds=costs.longest_chain_seconds(count),
         )
 

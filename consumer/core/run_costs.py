@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consumer.core.ledger import Ledger
-from consumer.core.work import FREE_SHARD, PartitionState, PendingRun, count_load
+from consumer.core.work import (
+    FREE_SHARD,
+    HEAVY_CLASS_FROM,
+    PartitionState,
+    PendingRun,
+    count_load,
+)
+from sizing.classes import CLASS_EDGES_UNITS, CLASS_RATIO
 from sizing.load import Load
 
 
@@ -20,7 +27,14 @@ class RunCosts:
         self._ledger = ledger
         self._head = head
         self._seconds = ledger.model.seconds_of_records(head.units, head.classes)
-        self._bytes = ledger.model.working_bytes_of_records(head.units, head.classes)
+        # As the ledger charges what waits: a light record stands for the largest of its class.
+        charged_units = np.where(
+            head.classes < HEAVY_CLASS_FROM,
+            CLASS_EDGES_UNITS[head.classes] * CLASS_RATIO - 1,
+            head.units,
+        )
+        self._heaviest_seconds = ledger.model.seconds_of_records(charged_units, head.classes)
+        self._heaviest_bytes = ledger.model.working_bytes_of_records(charged_units, head.classes)
         self._free = head.shards == FREE_SHARD
         shards = head.shards[~self._free] if self._free.any() else head.shards
         self._shard_count = int(shards.max()) + 1 if len(shards) else 0
@@ -45,12 +59,11 @@ class RunCosts:
 
     def heaviest_bytes(self, count: int) -> float:
         """Working bytes of the heaviest of them."""
-        return float(self._bytes[:count].max())
+        return float(self._heaviest_bytes[:count].max())
 
-    def heaviest_free_seconds(self, count: int) -> float:
-        """Seconds of the heaviest of them that has no order."""
-        free = self._free[:count]
-        return float(self._seconds[:count][free].max()) if free.any() else 0.0
+    def heaviest_seconds(self, count: int) -> float:
+        """Seconds of the heaviest of them."""
+        return float(self._heaviest_seconds[:count].max())
 
     def longest_chain_seconds(self, count: int) -> float:
         """Seconds of the longest chain with them."""

@@ -184,19 +184,21 @@ class Settlement:
             int(rest.sum()) - skipped + len(set(ends.outputs) - set(ends.failed))
         )
         commands: list[Command] = []
-        groups: list[Piece] = []
-        if again:
-            groups.append(self._part(piece, again, PieceState.RETRYING))
+        retrying = [
+            (self._part(piece, indices, PieceState.RETRYING), indices)
+            for indices in _alike(again, ends.retry)
+        ]
+        groups: list[Piece] = [part for part, _ in retrying]
         if unacknowledged:
             groups.append(self._part(piece, unacknowledged, PieceState.UNACKNOWLEDGED))
         if rest.any():
             groups.append(self._part(piece, np.flatnonzero(rest).tolist(), PieceState.INSIDE))
         self._replace(piece, groups)
-        for part in groups:
-            if part.state is PieceState.RETRYING:
-                faults = [ends.retry[i] for i in again]
-                commands.extend(self._retry(part, faults, now))
-            elif part.state is PieceState.UNACKNOWLEDGED:
+        # Backwards, since each is put at the head of its chain.
+        for part, indices in reversed(retrying):
+            commands = self._retry(part, [ends.retry[i] for i in indices], now) + commands
+        for part in groups[len(retrying) :]:
+            if part.state is PieceState.UNACKNOWLEDGED:
                 for local, original in enumerate(unacknowledged):
                     if original in ends.failed:
                         fault = ends.failed[original]
@@ -226,9 +228,12 @@ class Settlement:
     # -- retries -----------------------------------------------------------------------------
 
     def _retry(self, part: Piece, faults: list[RecordFault], now: float) -> list[Command]:
-        """Put records that asked for it back, at the head of their chain."""
+        """Put records that asked for it, or that follow one that did, back at their chain's head.
+
+        All of them asked, or all of them follow.
+        """
         self.outcomes["failed"] += len(part)
-        if any(fault.reason != FOLLOWS for fault in faults):
+        if faults[0].reason != FOLLOWS:
             part.attempts += 1
             most = self._config.max_attempts
             if any(fault.reason == SUSPECT_MEMORY for fault in faults):
@@ -236,7 +241,7 @@ class Settlement:
                 part.alone = part.short_of_memory = True
                 most = min(most, 1 + DEATHS_ALONE)
             if part.attempts >= most:
-                return self._give_up(part, faults, now)
+                return self._give_up(part, faults)
         delay = self._backoff(max(1, part.attempts), part.first_offset)
         chain = part.chain
         if not chain.ordered:
@@ -250,30 +255,22 @@ class Settlement:
         heapq.heappush(self._retries, (chain.retry_at, self._counter, chain))
         return []
 
-    def _give_up(self, part: Piece, faults: list[RecordFault], now: float) -> list[Command]:
-        """Dead-letter the records that failed too often; their followers go again."""
-        dead = [i for i, f in enumerate(faults) if f.reason != FOLLOWS]
-        followers = [i for i, f in enumerate(faults) if f.reason == FOLLOWS]
-        parts = [self._part(part, dead, PieceState.UNACKNOWLEDGED)]
-        if followers:
-            parts.append(self._part(part, followers, PieceState.RETRYING))
-        self._replace(part, parts)
-        if followers:
-            parts[1].attempts = 0
-            self._retry(parts[1], [faults[i] for i in followers], now)
+    def _give_up(self, part: Piece, faults: list[RecordFault]) -> list[Command]:
+        """Dead-letter records that failed too often."""
+        self._ledger.move(part, PieceState.UNACKNOWLEDGED)
         return [
             self._dead_letter(
-                parts[0],
+                part,
                 local,
                 RecordFault(
                     local,
-                    REASON_MEMORY if faults[i].reason == SUSPECT_MEMORY else REASON_RETRIES,
-                    faults[i].error_class,
-                    faults[i].error_text or faults[i].reason,
+                    REASON_MEMORY if fault.reason == SUSPECT_MEMORY else REASON_RETRIES,
+                    fault.error_class,
+                    fault.error_text or fault.reason,
                 ),
                 attempts=part.attempts,
             )
-            for local, i in enumerate(dead)
+            for local, fault in enumerate(faults)
         ]
 
     def _backoff(self, attempt: int, seed: int) -> float:
@@ -511,3 +508,18 @@ class Settlement:
                 del self._deliveries[delivery_id]
         self._resend = [entry for entry in self._resend if entry[1] in self._deliveries]
         heapq.heapify(self._resend)
+
+
+def _alike(indices: list[int], faults: dict[int, RecordFault]) -> list[list[int]]:
+    """Split records that go again into neighbours that all asked for it, or all follow.
+
+    Attempts are counted by piece: a follower must not inherit those of the record before it.
+    """
+    parts: list[list[int]] = []
+    for index in indices:
+        follows = faults[index].reason == FOLLOWS
+        if parts and (faults[parts[-1][-1]].reason == FOLLOWS) is follows:
+            parts[-1].append(index)
+        else:
+            parts.append([index])
+    return parts
