@@ -52,6 +52,7 @@ from consumer.host import HostMemory
 from consumer.kafka.client import KafkaClient
 from consumer.kafka.errors import ClientFatalError
 from consumer.kafka.queries import EndOffsets
+from consumer.lag import Lag, lag_seconds
 from consumer.last_commit import commit_last
 from consumer.logs import Log
 from consumer.processes.pool import ProcessPool
@@ -143,7 +144,7 @@ class Driver:
         #: of turns that had records, results or deliveries, since the last look
         self._cpu_seconds = 0.0
         self._messages_measured = 0
-        self._ends: dict[Partition, int] = {}
+        self._lag = Lag()
         self._pool_peak_ratio = 0.0
         self._snapshot = flow.snapshot()
         self._carry_out = self._table()
@@ -388,27 +389,19 @@ class Driver:
         for trouble in self._producer.take_errors():
             self._log.say("warning", f"Kafka: {trouble.text}", repeat_key=trouble.code)
         self._end_offsets.ask(self._flow.partitions())
-        self._ends.update(self._end_offsets.take())
+        self._lag.note(self._end_offsets.take())
 
     def _renew_snapshot(self, now: float) -> None:
         self._last_snapshot_at = now
         picture = self._flow.snapshot()
-        lag = self._lag(picture)
+        lag = self._lag.messages(picture)
         self._snapshot = replace(
             picture,
             lag_messages=lag,
-            lag_seconds=_lag_seconds(picture, sum(lag.values())),
+            lag_seconds=lag_seconds(picture, sum(lag.values())),
             pool_peak_ratio=self._pool_peak_ratio or self._snapshot.pool_peak_ratio,
             joined=self._client is not None and self._client.joined,
         )
-
-    def _lag(self, picture: Snapshot) -> Mapping[Partition, int]:
-        self._ends = {p: end for p, end in self._ends.items() if p in set(picture.assigned)}
-        return {
-            partition: max(0, self._ends[partition] - end)
-            for partition, end in picture.committed_end.items()
-            if partition in self._ends
-        }
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -417,12 +410,3 @@ class Driver:
         if self._client is not None:
             self._client.close()
             self._client = None
-
-
-def _lag_seconds(picture: Snapshot, lag_messages: int) -> float:
-    """Estimate the seconds to work off a lag, by the mix of the last sizing."""
-    sizing = picture.sizing
-    if sizing is None or not sizing.sample.messages or sizing.vertices_per_second <= 0:
-        return 0.0
-    vertices = lag_messages * sizing.sample.vertices / sizing.sample.messages
-    return vertices / sizing.vertices_per_second
