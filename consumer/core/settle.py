@@ -1,7 +1,7 @@
 """Settlement: what becomes of records after a handler process had them.
 
-Owns outcomes, retries, deliveries (dead letters and outputs) and what a dead process leaves
-behind. Only here is a piece settled.
+Owns outcomes, retries and what a dead process leaves behind. Only here is a piece settled. Dead
+letters and outputs on their way are ``deliveries``.
 
 Rules: a record counts as done only when everything produced for it is acknowledged. A record
 that asks for a retry takes the later records of its key (or partition) in the chunk with it. A
@@ -21,39 +21,26 @@ from itertools import accumulate
 import numpy as np
 
 from consumer.core.admission import Admission
-from consumer.core.commands import Command, Destination, Produce, Say
+from consumer.core.commands import Command
 from consumer.core.config import FlowConfig, Ordering
+from consumer.core.deliveries import Deliveries
 from consumer.core.dispatch import Dispatcher
 from consumer.core.events import ChunkOutcome, Delivered, Output, RecordFault
 from consumer.core.ledger import InsideChunk, Ledger
 from consumer.core.work import Chain, PartitionState, Piece, PieceState, piece_part
 from sizing.load import RECORDS, VERTICES
 
-#: Python bytes of one output record beside its key and value.
-OUTPUT_OVERHEAD_BYTES = 300
-#: A delivery that the broker refused is tried again after this, doubled up to the limit.
-DELIVERY_BACKOFF_SECONDS = 0.5
-DELIVERY_BACKOFF_LIMIT_SECONDS = 30.0
 #: Deaths alone after which a record is dead-lettered.
 DEATHS_ALONE = 2
 
 REASON_KILLED = "killed-process"
 REASON_TIMED_OUT = "timed-out"
 REASON_RETRIES = "retries-exhausted"
-REASON_OUTPUT = "output-too-large"
 REASON_MEMORY = "out-of-memory"
 #: what a handler process says of records when memory ran short
 SUSPECT_MEMORY = "suspect-memory"
 #: a record that goes again only because one of its key before it does
 FOLLOWS = "follows-a-retry"
-
-
-@dataclass(slots=True, eq=False)
-class _Delivery:
-    piece: Piece
-    command: Produce
-    held_bytes: int
-    attempts: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -85,11 +72,9 @@ class Settlement:
         self._dispatcher = dispatcher
         self._config = config
         self._retries: list[tuple[float, int, Chain]] = []
-        self._deliveries: dict[int, _Delivery] = {}
-        self._resend: list[tuple[float, int]] = []
+        self._deliveries = Deliveries(ledger)
         self._counter = 0
         self.outcomes: Counter[str] = Counter()
-        self.dead_letters: Counter[str] = Counter()
         self.vertices_total = 0
         self.last_finished_at = 0.0
 
@@ -202,10 +187,11 @@ class Settlement:
                 for local, original in enumerate(unacknowledged):
                     if original in ends.failed:
                         fault = ends.failed[original]
-                        commands.append(self._dead_letter(part, local, fault))
+                        commands.append(self._deliveries.dead_letter(part, local, fault))
                     else:
                         commands.extend(
-                            self._output(part, local, output) for output in ends.outputs[original]
+                            self._deliveries.output(part, local, output)
+                            for output in ends.outputs[original]
                         )
             else:
                 self._settle(part)
@@ -259,7 +245,7 @@ class Settlement:
         """Dead-letter records that failed too often."""
         self._ledger.move(part, PieceState.UNACKNOWLEDGED)
         return [
-            self._dead_letter(
+            self._deliveries.dead_letter(
                 part,
                 local,
                 RecordFault(
@@ -301,106 +287,30 @@ class Settlement:
                     self._ledger.move(piece, PieceState.WAITING)
             self._dispatcher.make_ready(chain)
             self._admission.close_chain(chain)
-        commands: list[Command] = []
-        while self._resend and self._resend[0][0] <= now:
-            _, delivery_id = heapq.heappop(self._resend)
-            delivery = self._deliveries.get(delivery_id)
-            if delivery is not None:
-                commands.append(delivery.command)
-        return commands
+        return self._deliveries.due(now)
 
     @property
     def deliveries_refused(self) -> bool:
         """Whether the broker refuses what has to be produced: intake stops until it does not."""
-        return bool(self._resend)
+        return self._deliveries.refused
 
     @property
-    def next_retry_at(self) -> float | None:
-        """When the next chain goes again."""
-        return self._retries[0][0] if self._retries else None
+    def dead_letters(self) -> Counter[str]:
+        """Dead letters that the broker has acknowledged, by reason."""
+        return self._deliveries.dead_letters
 
     # -- deliveries --------------------------------------------------------------------------
 
-    def _dead_letter(
-        self, piece: Piece, local: int, fault: RecordFault, *, attempts: int | None = None
-    ) -> Produce:
-        """Expect a dead letter; without ``attempts`` the last one is not counted in the piece."""
-        columns = piece.columns
-        command = Produce(
-            delivery_id=self._next_delivery(),
-            destination=Destination.DEAD_LETTER,
-            source=piece.run.partition.partition,
-            source_offset=int(columns.offsets[local]),
-            key=None if columns.keys is None else columns.keys[local],
-            value=columns.values[local],
-            headers=columns.headers.get(local, []),
-            timestamp_ms=int(columns.timestamps_ms[local]),
-            reason=fault.reason,
-            error_class=fault.error_class,
-            error_text=fault.error_text,
-            attempts=piece.attempts + 1 if attempts is None else attempts,
-        )
-        self._expect(piece, command, 0)
-        return command
-
-    def _output(self, piece: Piece, local: int, output: Output) -> Produce:
-        columns = piece.columns
-        command = Produce(
-            delivery_id=self._next_delivery(),
-            destination=Destination.OUTPUT,
-            source=piece.run.partition.partition,
-            source_offset=int(columns.offsets[local]),
-            key=output.key,
-            value=output.value,
-            headers=output.headers,
-            timestamp_ms=int(columns.timestamps_ms[local]),
-        )
-        held = len(output.key or b"") + len(output.value or b"") + OUTPUT_OVERHEAD_BYTES
-        self._expect(piece, command, held)
-        return command
-
-    def _next_delivery(self) -> int:
-        self._counter += 1
-        return self._counter
-
-    def _expect(self, piece: Piece, command: Produce, held_bytes: int) -> None:
-        piece.deliveries_pending += 1
-        self._ledger.delivery_bytes += held_bytes
-        self._deliveries[command.delivery_id] = _Delivery(piece, command, held_bytes)
-
     def delivered(self, event: Delivered) -> list[Command]:
-        """Count an acknowledgement; send again what was refused.
-
-        An output that no topic will ever take turns its input record into a dead letter.
-        """
-        delivery = self._deliveries.get(event.delivery_id)
-        if delivery is None:
-            return []
-        piece, command = delivery.piece, delivery.command
-        output = command.destination is Destination.OUTPUT
-        refused = event.error is not None and not piece.run.partition.fenced
-        if refused and not (event.too_large and output):
-            delivery.attempts += 1
-            delay = min(
-                DELIVERY_BACKOFF_SECONDS * 2.0 ** (delivery.attempts - 1),
-                DELIVERY_BACKOFF_LIMIT_SECONDS,
-            )
-            heapq.heappush(self._resend, (event.now + delay, event.delivery_id))
-            return [Say("warning", f"{event.error}: refused, and sent again later")]
-        del self._deliveries[event.delivery_id]
-        self._ledger.delivery_bytes -= delivery.held_bytes
-        self.last_finished_at = event.now
-        piece.deliveries_pending -= 1
-        if refused:
-            local = int(np.searchsorted(piece.columns.offsets, command.source_offset))
-            fault = RecordFault(local, REASON_OUTPUT, "", event.error or "")
-            return [self._dead_letter(piece, local, fault)]
-        if not output and event.error is None:
+        """Count an acknowledgement, or the refusal, of what was produced."""
+        answer = self._deliveries.answered(event)
+        if answer.final:
+            self.last_finished_at = event.now
+        if answer.dead_lettered:
             self.outcomes["dead-lettered"] += 1
-            self.dead_letters[command.reason] += 1
-        if piece.deliveries_pending == 0 and piece.state is PieceState.UNACKNOWLEDGED:
-            self._settle(piece)
-        return []
+        if answer.settled is not None:
+            self._settle(answer.settled)
+        return answer.commands
 
     # -- dead processes ----------------------------------------------------------------------
 
@@ -434,7 +344,9 @@ class Settlement:
                         self.outcomes["failed"] += 1
                         self._ledger.move(piece, PieceState.UNACKNOWLEDGED)
                         fault = RecordFault(0, reason, "", cause)
-                        letter = self._dead_letter(piece, 0, fault, attempts=piece.attempts)
+                        letter = self._deliveries.dead_letter(
+                            piece, 0, fault, attempts=piece.attempts
+                        )
                         commands.append(letter)
                         continue
                     piece.alone = True
@@ -496,18 +408,8 @@ class Settlement:
             for piece in list(run.unfinished):
                 if piece.state is PieceState.UNACKNOWLEDGED:
                     self.drop(piece)
-        self._forget_refused(state)
+        self._deliveries.forget(state)
         state.runs.clear()
-
-    def _forget_refused(self, state: PartitionState) -> None:
-        """Drop what waits to be sent again: whoever owns the partition now reads it again."""
-        for _, delivery_id in self._resend:
-            delivery = self._deliveries[delivery_id]
-            if delivery.piece.run.partition is state:
-                self._ledger.delivery_bytes -= delivery.held_bytes
-                del self._deliveries[delivery_id]
-        self._resend = [entry for entry in self._resend if entry[1] in self._deliveries]
-        heapq.heapify(self._resend)
 
 
 def _alike(indices: list[int], faults: dict[int, RecordFault]) -> list[list[int]]:

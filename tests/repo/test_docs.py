@@ -24,7 +24,7 @@ import shapely
 
 from consumer import cli, dead_letters
 from consumer.batch import Batch, RecordColumns, Settlement
-from consumer.core import settle
+from consumer.core import deliveries, settle
 from consumer.core.config import FlowConfig
 from consumer.core.flow import LEAST_SHARDS
 from consumer.core.measuring import WARMUP_PATIENCE
@@ -90,8 +90,13 @@ def test_reasons_of_dead_letters_are_those_of_the_code() -> None:
     """Every reason that ends on the dead-letter topic is explained, and no other."""
     # These two only ask for another attempt; a record that gets no more is retries-exhausted.
     passing = {Reason.SUSPECT_MEMORY, Reason.RETRY_REQUESTED}
-    ends = {name for name in dir(settle) if name.startswith("REASON_")}
-    expected = {str(r) for r in Reason} - passing | {getattr(settle, name) for name in ends}
+    ends = {
+        getattr(module, name)
+        for module in (settle, deliveries)
+        for name in dir(module)
+        if name.startswith("REASON_")
+    }
+    expected = {str(r) for r in Reason} - passing | ends
     assert sorted(first_column("docs/how-it-works.md", "reason | meaning")) == sorted(expected)
 
 
