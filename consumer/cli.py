@@ -32,7 +32,7 @@ _NAME = "vertex-budget"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _EXAMPLE = """\b
-Try it on your own traffic without pausing anything:
+Try it on your own traffic, holding back only what memory needs:
   vertex-budget run --mode shadow \\
     --topics parcels --handler consumer.handlers:validate \\
     --kafka bootstrap.servers=localhost:9092 --kafka group.id=sizing

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from consumer import cli
 from consumer.errors import ConfigError, ConsumerError
@@ -237,3 +238,22 @@ def test_a_reader_that_goes_away_ends_it_quietly():
     finally:
         os.close(writing)
     assert (process.returncode, process.stderr) == (1, "")
+
+
+def test_shells_can_complete_commands() -> None:
+    """The README's line for ``.bashrc`` yields a script, and the script's question an answer."""
+    runner = CliRunner()
+    script = runner.invoke(
+        cli.cli, prog_name="vertex-budget", env={"_VERTEX_BUDGET_COMPLETE": "bash_source"}
+    )
+    assert "complete" in script.output
+    answer = runner.invoke(
+        cli.cli,
+        prog_name="vertex-budget",
+        env={
+            "_VERTEX_BUDGET_COMPLETE": "bash_complete",
+            "COMP_WORDS": "vertex-budget tr",
+            "COMP_CWORD": "1",
+        },
+    )
+    assert "traffic" in answer.output
