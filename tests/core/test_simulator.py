@@ -9,8 +9,10 @@ from tests.core.scenarios import HEADER, SCENARIOS, row, simulate
 #: of what an oracle keeps busy that knows every cost
 LEAST_BUSY = 0.95
 #: A class never seen is charged four times the class below, by which the giant exceeds the deadline:
-#: it runs alone, and the other processes wait.
-LEAST_BUSY_OF = {"giant-among-pings": 0.93}
+#: it runs alone, and the other processes wait. By (scenario, seed), since each is the same every time.
+LEAST_BUSY_OF = {("giant-among-pings", seed): 0.94 for seed in (1, 2, 4)} | {
+    ("giant-among-pings", 3): 0.93
+}
 #: true bytes over what is available
 MOST_PEAK = 1.0
 #: For a second, old and new contents of one size class are interleaved: chunks of the old ones talk
@@ -45,7 +47,7 @@ def test_scenario_reaches_it_with_other_traffic(name: str, seed: int) -> None:
 def check(name: str, seed: int) -> None:
     _, figures = simulate(name, seed)
     missed = []
-    if figures.relative_busy < LEAST_BUSY_OF.get(name, LEAST_BUSY):
+    if figures.relative_busy < LEAST_BUSY_OF.get((name, seed), LEAST_BUSY):
         missed.append(f"busy {figures.relative_busy:.3f} of the oracle")
     if figures.peak_ratio > MOST_PEAK_OF.get(name, MOST_PEAK):
         missed.append(f"peak {figures.peak_ratio:.2f} of what is available")
