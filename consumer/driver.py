@@ -31,14 +31,16 @@ from consumer.core.commands import (
     Say,
     StartProcess,
     Submit,
+    Wait,
 )
 from consumer.core.events import (
     Assigned,
     ChunkFinished,
+    ClientLost,
     Committed,
     Event,
     Fetched,
-    Lost,
+    Joined,
     MemorySampled,
     ParentMeasured,
     ProcessReady,
@@ -59,10 +61,8 @@ from consumer.processes.pool import ProcessPool
 from consumer.producer import RecordProducer
 from consumer.signals import StopSignals
 
-#: Longest wait for a result before the client is asked for records again.
-RESULT_WAIT_SECONDS = 0.005
-#: The same while there is no room for records: only callbacks and time are waited for.
-FULL_WAIT_SECONDS = 0.02
+#: Longest wait for a result while partitions are given back.
+GIVING_BACK_WAIT_SECONDS = 0.005
 #: Memory, the parent's cost and the lag are looked at this often.
 HOUSEKEEPING_SECONDS = 1.0
 #: The picture for metrics and HTTP is renewed this often.
@@ -128,6 +128,7 @@ class Driver:
         self._commit_waits = commit_waits
         self._on_stop = on_stop
         self._client: KafkaClient | None = None
+        self._joined = False
         self._rebuild_at = 0.0
         self._released: set[Partition] = set()
         #: inside the callback of a revoke, where the client must not be called for records
@@ -137,7 +138,7 @@ class Driver:
         self._fetch: Fetch | None = None
         #: process -> the chunk for which its memory limit is raised
         self._raised: dict[int, int] = {}
-        self._has_room = True
+        self._wait_seconds = 0.0
         self._closed = False
         self._last_housekeeping_at = 0.0
         self._last_snapshot_at = 0.0
@@ -182,7 +183,7 @@ class Driver:
         messages = self._messages_measured
         self.last_step_at = now
         self._look_at_signals(now)
-        worked = self._pump(self._result_wait())
+        worked = self._pump(self._wait_seconds)
         now = time.monotonic()
         self.take(Tick(now))
         self._poll_client(now)
@@ -193,11 +194,6 @@ class Driver:
             self._housekeep(now)
         if now - self._last_snapshot_at >= SNAPSHOT_SECONDS:
             self._renew_snapshot(now)
-
-    def _result_wait(self) -> float:
-        if self._flow.ledger.empty:
-            return 0.0
-        return RESULT_WAIT_SECONDS if self._has_room else FULL_WAIT_SECONDS
 
     def _pump(self, wait_seconds: float) -> bool:
         """Take in results of processes and deliveries; return whether there were any."""
@@ -219,7 +215,7 @@ class Driver:
         at_once = count > 1
         how = "leaving at once" if at_once else "draining; a second signal leaves at once"
         self._log.say("info", f"{self._signals.last}: {how}")
-        self._on_stop(0.0 if at_once else self._flow.limits.drain_deadline_seconds)
+        self._on_stop(0.0 if at_once else self._snapshot.drain_deadline_seconds)
         self.take(StopRequested(now, at_once=at_once))
 
     # -- the client ----------------------------------------------------------------------------
@@ -234,7 +230,6 @@ class Driver:
             self._client = self._make_client(self._on_callback)
             self._client.subscribe()
         fetch, self._fetch = self._fetch, None
-        self._has_room = fetch is not None and not self._flow.pauses.everything
         if fetch is None:
             return
         try:
@@ -242,8 +237,9 @@ class Driver:
         except ClientFatalError as error:
             self._rebuild(error, now)
             return
-        if self._client.joined:
-            self._flow.status.waiting_for_instance_id = False
+        if self._client.joined and not self._joined:
+            self._joined = True
+            self.take(Joined(now))
         for trouble in self._client.take_errors():
             self._log.say("warning", f"Kafka: {trouble.text}", repeat_key=trouble.code)
         for event in events:
@@ -256,14 +252,10 @@ class Driver:
         text = f"the Kafka client gave up ({error.text}); it is made again"
         self._log.say("warning", text, repeat_key=text)
         client, self._client = self._client, None
-        assigned = self._flow.partitions()
-        if assigned:
-            self.take(Lost(now, assigned))
-        # An answer that the old client owed will not come.
-        self.take(Committed(now, {}, "the client was made again"))
+        self._joined = False
+        self.take(ClientLost(now, waits_for_instance_id=error.waits_for_instance_id))
         if client is not None:
             client.close()
-        self._flow.status.waiting_for_instance_id = error.waits_for_instance_id
         self._rebuild_at = now + REBUILD_SECONDS
 
     def _on_callback(self, event: Event) -> None:
@@ -280,14 +272,14 @@ class Driver:
         self._giving_back = True
         self._released.clear()
         self.take(event)
-        until = event.now + self._flow.limits.drain_deadline_seconds + RELEASE_MARGIN_SECONDS
+        until = event.now + self._snapshot.drain_deadline_seconds + RELEASE_MARGIN_SECONDS
         while not self._closed and not set(event.partitions) <= self._released:
             now = time.monotonic()
             self.last_step_at = now
             if now > until:
                 break
             self._look_at_signals(now)
-            self._pump(RESULT_WAIT_SECONDS)
+            self._pump(GIVING_BACK_WAIT_SECONDS)
             self.take(Tick(time.monotonic()))
         self._giving_back = False
         self._fetch = None
@@ -302,6 +294,7 @@ class Driver:
         return {
             Submit: self._submit,
             Fetch: self._note_fetch,
+            Wait: self._note_wait,
             Pause: self._switch,
             Resume: self._switch,
             Commit: self._commit,
@@ -327,6 +320,9 @@ class Driver:
 
     def _note_fetch(self, command: Fetch) -> None:
         self._fetch = command
+
+    def _note_wait(self, command: Wait) -> None:
+        self._wait_seconds = command.seconds
 
     def _kill_process(self, command: KillProcess) -> None:
         self._log.say("warning", f"killing handler process {command.process}: {command.why}")
@@ -356,7 +352,7 @@ class Driver:
         if self._client is None:
             self.take(Committed(time.monotonic(), command.offsets, "no client"))
             return
-        if command.wait and self._flow.stopping and not self._giving_back:
+        if command.last and not self._giving_back:
             self._leaving_with = command.offsets
             answer = commit_last(self._client, command.offsets)
             self._leaving_with = {}
@@ -370,7 +366,8 @@ class Driver:
 
     def _housekeep(self, now: float) -> None:
         self._last_housekeeping_at = now
-        reading = self._host.sample(self._flow.ledger.held_bytes())
+        picture = self._flow.snapshot()
+        reading = self._host.sample(picture.held_bytes)
         used_ratio = reading.used_bytes / max(1, reading.limit_bytes)
         self._pool_peak_ratio = max(self._pool_peak_ratio, used_ratio)
         self.take(
@@ -388,7 +385,7 @@ class Driver:
         self._messages_measured = 0
         for trouble in self._producer.take_errors():
             self._log.say("warning", f"Kafka: {trouble.text}", repeat_key=trouble.code)
-        self._end_offsets.ask(self._flow.partitions())
+        self._end_offsets.ask(picture.assigned)
         self._lag.note(self._end_offsets.take())
 
     def _renew_snapshot(self, now: float) -> None:
@@ -400,7 +397,6 @@ class Driver:
             lag_messages=lag,
             lag_seconds=lag_seconds(picture, sum(lag.values())),
             pool_peak_ratio=self._pool_peak_ratio or self._snapshot.pool_peak_ratio,
-            joined=self._client is not None and self._client.joined,
         )
 
     # -- the end -------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ data. How it is served is the HTTP server's business.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from consumer.core.snapshot import BOUNDS, Snapshot
+from consumer.core.limits import Kind
+from consumer.core.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "vertex_budget",
         "vertices of the sample's mix",
-        "the smaller of the memory bound and the deadline bound, under a cap if one is set;"
+        "the smallest bound, under a cap if one is set;"
         " a fixed budget replaces it; a small initial budget holds until there is a sizing",
         lambda s: s.budget_vertices,
     ),
@@ -149,7 +150,19 @@ def explained(snapshot: Snapshot) -> dict[str, Any]:
         "state_seconds": dict(snapshot.state_seconds),
         "mode": snapshot.mode,
         "limited_by": snapshot.limited_by,
-        "binding": snapshot.binding if snapshot.binding in BOUNDS else None,
+        "binding": snapshot.binding or None,
+        "limits": [
+            {
+                "name": row.name,
+                "kind": row.kind,
+                "limit": snapshot.limits_shown.get(row.name) or None,
+                "when_binding": row.binds,
+                "meaning": row.meaning,
+                "what_to_do": row.advice,
+            }
+            for row in snapshot.limits
+            if row.kind is not Kind.BOUND or row.name in snapshot.used_ratio
+        ],
         "deadline_source": snapshot.deadline_source,
         "figures": {
             figure.name: {
@@ -159,7 +172,7 @@ def explained(snapshot: Snapshot) -> dict[str, Any]:
             }
             for figure in FIGURES
         },
-        "sizing": None if snapshot.sizing is None else asdict(snapshot.sizing),
+        "sizing": None if snapshot.sizing is None else snapshot.sizing.as_data(),
         "last_sizing_at": snapshot.last_sizing_at,
         "processes": {"wanted": snapshot.processes, "ready": snapshot.processes_ready},
         "partitions": [

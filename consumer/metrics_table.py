@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
-from consumer.core.snapshot import BOUNDS, CAUSES, OUTCOMES, STATES, Snapshot
+from consumer.core.limits import NONE
+from consumer.core.snapshot import OUTCOMES, Snapshot
+from consumer.core.status import STATE_NAMES
 from consumer.version import worker_version
 from sizing.report import SizingReport
 
@@ -71,8 +73,10 @@ def _by(
     return read
 
 
-def _one_hot(chosen: Callable[[Snapshot], str], labels: tuple[str, ...]) -> Read:
-    return lambda s: [((label,), float(label == chosen(s))) for label in labels]
+def _one_hot(
+    chosen: Callable[[Snapshot], str], labels: Callable[[Snapshot], Iterable[str]]
+) -> Read:
+    return lambda s: [((label,), float(label == chosen(s))) for label in labels(s)]
 
 
 def _lag(snapshot: Snapshot) -> Iterable[Sample]:
@@ -103,25 +107,25 @@ METRICS: tuple[MetricRow, ...] = (
     _gauge(
         "bound_vertices",
         "Most vertices of the sample's mix that each bound lets in.",
-        _by(lambda s: s.bound_vertices, BOUNDS),
+        _by(lambda s: s.bound_vertices),
         "bound",
     ),
     _gauge(
         "bound_messages",
         "Most messages of the sample's mix that each bound lets in.",
-        _by(lambda s: s.bound_messages, BOUNDS),
+        _by(lambda s: s.bound_messages),
         "bound",
     ),
     _gauge(
         "binding",
-        "1 for the bound that is the smaller one, 0 for the other.",
-        _one_hot(lambda s: s.binding, BOUNDS),
+        "1 for the smallest bound, 0 for every other.",
+        _one_hot(lambda s: s.binding, lambda s: s.used_ratio),
         "bound",
     ),
     _gauge(
         "limited_by",
         "1 for what limits the work in flight now, 0 for every other cause.",
-        _one_hot(lambda s: s.limited_by, CAUSES),
+        _one_hot(lambda s: s.limited_by, lambda s: (NONE, *s.limits.names)),
         "cause",
     ),
     _gauge(
@@ -138,13 +142,13 @@ METRICS: tuple[MetricRow, ...] = (
     _gauge(
         "charged_vertices",
         "Used ratio of each bound times the bound: compare with vertices.",
-        _by(lambda s: s.charged_vertices, BOUNDS),
+        _by(lambda s: s.charged_vertices),
         "bound",
     ),
     _gauge(
         "used_ratio",
         "What is used of each bound's own limit, 1 when full.",
-        _by(lambda s: s.used_ratio, BOUNDS),
+        _by(lambda s: s.used_ratio),
         "bound",
     ),
     _gauge(
@@ -190,7 +194,7 @@ METRICS: tuple[MetricRow, ...] = (
     _gauge(
         "deadline_source",
         "1 for what the drain deadline comes from, 0 for the other.",
-        _one_hot(lambda s: s.deadline_source, DEADLINE_SOURCES),
+        _one_hot(lambda s: s.deadline_source, lambda _: DEADLINE_SOURCES),
         "source",
     ),
     _gauge(
@@ -219,13 +223,13 @@ METRICS: tuple[MetricRow, ...] = (
     _gauge(
         "state",
         "1 for the worker's state, 0 for every other.",
-        _one_hot(lambda s: s.state, STATES),
+        _one_hot(lambda s: s.state, lambda _: STATE_NAMES),
         "state",
     ),
     _counter(
         "state_seconds_total",
         "Seconds spent in each state.",
-        _by(lambda s: s.state_seconds, STATES),
+        _by(lambda s: s.state_seconds, STATE_NAMES),
         "state",
     ),
     _counter(

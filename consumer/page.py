@@ -15,6 +15,8 @@ def page(snapshot: Snapshot, paths: tuple[str, ...]) -> str:
         return f"<tr><th scope=row>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
 
     bounds = ", ".join(f"{name} {value:,}" for name, value in snapshot.bound_vertices.items())
+    limits = {row.name: row for row in snapshot.limits}
+    binding, limiting = limits.get(snapshot.binding), limits.get(snapshot.limited_by)
     rows = "".join(
         (
             row("State", f"{snapshot.state}: {snapshot.state_cause}"),
@@ -22,9 +24,9 @@ def page(snapshot: Snapshot, paths: tuple[str, ...]) -> str:
                 "Budget",
                 f"{snapshot.budget_vertices:,} vertices / {snapshot.budget_messages:,} messages",
             ),
-            row("Bounds (vertices)", bounds),
-            row("Binding bound", snapshot.binding),
-            row("Limited by", snapshot.limited_by),
+            row("Bounds (vertices)", bounds or "not measured yet"),
+            row("Binding bound", f"{binding.binds}: {binding.advice}" if binding else "none yet"),
+            row("Limited by", limiting.meaning if limiting else "nothing"),
             row(
                 "In flight",
                 f"{snapshot.in_flight_vertices:,} vertices / {snapshot.in_flight_messages:,}"

@@ -190,7 +190,7 @@ def _run(settings: Settings, signals: StopSignals, stack: ExitStack) -> int:
         _log,
         signals,
         commit_waits=(
-            session_timeout_seconds(properties) + flow.limits.drain_deadline_seconds
+            session_timeout_seconds(properties) + flow.snapshot().drain_deadline_seconds
             < max_poll_interval_seconds(properties)
         ),
         on_stop=watchdog.arm,

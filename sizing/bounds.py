@@ -1,24 +1,29 @@
-"""The two bounds: what container memory lets in, and what can drain in time.
+"""The bounds: what container memory lets in, and what can drain in time.
 
-Owns the two inequalities and their translation into vertices and messages of a mix.
-Pure arithmetic on numbers; knows no ledger, no Kafka and no clock. The smaller bound wins, and
-both are always reported, because a bound that binds by memory is fixed by a bigger container and
-one that binds by the deadline by a faster handler or a longer deadline.
+Owns what the two limits are, and the translation of any limit into vertices and messages of a
+mix. Pure arithmetic on numbers; knows no ledger, no Kafka and no clock. The smallest bound wins,
+and all are always reported, because a bound that binds by memory is fixed by a bigger container
+and one that binds by the deadline by a faster handler or a longer deadline.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sizing.charge import (
+    WORK_SHARE_RATIO,
+    Charge,
+    deadline_used_ratio,
+    effective_processes,
+    memory_used_ratio,
+    room_for_work_bytes,
+)
 from sizing.load import PAYLOAD_BYTES, RECORDS, VERTICES, Load
 from sizing.model import CostModel
-
-#: Most of the available memory that is set aside for work on heavy records; the rest holds
-#: records that wait. Below it the processes starve, above it intake does.
-WORK_SHARE_RATIO = 0.7
 
 
 def memory_available_bytes(
@@ -70,93 +75,6 @@ def drain_deadline(
     return headroom_ratio * shutdown_grace_seconds, "shutdown-grace"
 
 
-def room_for_work_bytes(
-    inside_bytes: float, heaviest_waiting_bytes: float, processes: int, available_bytes: float
-) -> float:
-    """Return the part of the available memory that waiting records must leave free.
-
-    The larger of what is inside plus the heaviest that waits (so that it can follow), and of
-    every process working on such a record, at most 0.7 of everything.
-
-    Notes
-    -----
-    Units: bytes. Source: simulated; without it waiting raw bytes crowd out the work.
-
-    Examples
-    --------
-    >>> room_for_work_bytes(10.0, 30.0, 2, 1000.0), room_for_work_bytes(10.0, 600.0, 2, 1000.0)
-    (60.0, 700.0)
-    """
-    return max(
-        inside_bytes + heaviest_waiting_bytes,
-        min(processes * heaviest_waiting_bytes, WORK_SHARE_RATIO * available_bytes),
-    )
-
-
-def effective_processes(room_bytes: float, mean_working_bytes: float, processes: int) -> float:
-    """Return how many processes the memory lets work at once (P_eff), in [1, processes].
-
-    Examples
-    --------
-    >>> effective_processes(100.0, 40.0, 4), effective_processes(0.0, 40.0, 4)
-    (2.5, 1.0)
-    """
-    if mean_working_bytes <= 0:
-        return float(processes)
-    return min(float(processes), max(1.0, room_bytes / mean_working_bytes))
-
-
-def drain_bound_seconds(
-    messages: float,
-    seconds: float,
-    longest_chain_seconds: float,
-    *,
-    parent_seconds_per_message: float,
-    effective: float,
-    chunk_seconds: float,
-) -> float:
-    """Return an upper bound of the time to finish everything in flight.
-
-    Notes
-    -----
-    Units: seconds. Formula: n * parent + sum / P_eff + (1 - 1 / P_eff) * longest chain + two
-    chunks. Source: Graham (1966), bound of list scheduling, with the parent's serial cost added;
-    it holds for the predicted costs, not for one record's outlier.
-
-    Examples
-    --------
-    >>> drain_bound_seconds(1000, 8.0, 2.0, parent_seconds_per_message=0.001, effective=4.0,
-    ...                     chunk_seconds=0.05)
-    4.6
-    """
-    if messages <= 0:
-        return 0.0
-    return (
-        messages * parent_seconds_per_message
-        + seconds / effective
-        + (1.0 - 1.0 / effective) * longest_chain_seconds
-        + 2.0 * chunk_seconds
-    )
-
-
-def predicted_drain_seconds(
-    messages: float,
-    seconds: float,
-    longest_chain_seconds: float,
-    *,
-    parent_seconds_per_message: float,
-    effective: float,
-) -> float:
-    """Return the expected time to finish everything in flight: its slowest part alone.
-
-    Examples
-    --------
-    >>> predicted_drain_seconds(10, 8.0, 3.0, parent_seconds_per_message=1e-6, effective=4.0)
-    3.0
-    """
-    return max(messages * parent_seconds_per_message, seconds / effective, longest_chain_seconds)
-
-
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What the bounds are computed for."""
@@ -171,36 +89,6 @@ class Situation:
     chunk_bytes: int
     #: what each process keeps resident over its baseline, by measurement
     keeps_bytes: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Both bounds in vertices and messages of one mix."""
-
-    memory_vertices: int
-    deadline_vertices: int
-    memory_messages: int
-    deadline_messages: int
-    effective_processes: float
-    #: the article's stricter figure: everything in flight decoded at once
-    all_decoded_vertices: int
-
-    @property
-    def binding(self) -> str:
-        """The smaller bound: ``"memory"`` or ``"deadline"``; the deadline when they are equal."""
-        # Vertices tell apart what rounds to one message; messages, records without vertices.
-        memory = self.memory_vertices, self.memory_messages
-        return "memory" if memory < (self.deadline_vertices, self.deadline_messages) else "deadline"
-
-    @property
-    def budget_vertices(self) -> int:
-        """VERTEX_BUDGET: the smaller bound."""
-        return min(self.memory_vertices, self.deadline_vertices)
-
-    @property
-    def budget_messages(self) -> int:
-        """MESSAGE_BUDGET: the same limit in messages of the mix."""
-        return min(self.memory_messages, self.deadline_messages)
 
 
 def chunk_working_bytes(
@@ -222,6 +110,43 @@ def chunk_working_bytes(
     return min(max(light, per_message), max(heaviest_working_bytes, light))
 
 
+#: What a bound is computed from: the used ratio of a charge, None where the limit is not set.
+UsedRatio: TypeAlias = Callable[[Charge], float | None]
+#: No limit lets in more than this.
+MOST_MESSAGES = 1e15
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Every bound in vertices and messages of one mix; one that is not set is absent."""
+
+    #: bound -> counted vertices, rounded down
+    vertices: Mapping[str, int]
+    #: bound -> messages, rounded down
+    messages: Mapping[str, int]
+    effective_processes: float
+    #: the article's stricter figure: everything in flight decoded at once
+    all_decoded_vertices: int
+
+    @property
+    def binding(self) -> str:
+        """The smallest bound; of equal ones the last."""
+        # Vertices tell apart what rounds to one message; messages, records without vertices.
+        return min(
+            reversed(list(self.vertices)), key=lambda b: (self.vertices[b], self.messages[b])
+        )
+
+    @property
+    def budget_vertices(self) -> int:
+        """VERTEX_BUDGET: the smallest bound."""
+        return min(self.vertices.values())
+
+    @property
+    def budget_messages(self) -> int:
+        """MESSAGE_BUDGET: the same limit in messages of the mix."""
+        return min(self.messages.values())
+
+
 def bounds_of_mix(
     mix: Load,
     model: CostModel,
@@ -230,8 +155,9 @@ def bounds_of_mix(
     largest_chain_ratio: float,
     heaviest_working_bytes: float,
     heaviest_seconds: float,
+    used: Mapping[str, UsedRatio] | None = None,
 ) -> Bounds:
-    """Translate both inequalities into vertices and messages of a mix.
+    """Translate limits into vertices and messages of a mix.
 
     Parameters
     ----------
@@ -245,26 +171,62 @@ def bounds_of_mix(
         Share of the sample's seconds in its largest chain, in [0, 1].
     heaviest_working_bytes, heaviest_seconds : float
         Of the sample's heaviest record.
+    used : mapping, optional
+        Bound -> used ratio of a charge, which never falls as messages are added. By default the
+        memory's and the deadline's, of ``situation``.
 
     Returns
     -------
     Bounds
-        Rounded down; each at least one message of the mix, since one record always runs, alone.
+        Each at least one message of the mix, since one record always runs, alone.
 
     Notes
     -----
-    Memory: held bytes of n messages <= available - room, with as many processes busy as fit.
-    Deadline: n (parent + s / P_eff) + (1 - 1 / P_eff) max(n q s, heaviest) + two chunks
-    <= deadline, for s seconds a message and the largest chain's share q.
+    A bound is the largest n for which the used ratio of n messages of the mix is at most 1, with
+    as many processes busy as the memory lets work, and the longest chain its share of everything,
+    or the heaviest record alone if that is more.
     Units: vertices, messages. Source: DESIGN, "The arithmetic"; article 000 for the definition.
     """
-    messages = float(mix[RECORDS])
-    vertices_per_message = float(mix[VERTICES]) / messages
-    seconds_per_message = model.seconds(mix) / messages
-    held_per_message = model.held_bytes(mix) / messages
-    working_per_message = model.working_bytes(mix) / messages
-    available = float(situation.memory_available_bytes)
+    charge_of = _charge_of_mix(
+        mix,
+        model,
+        situation,
+        largest_chain_ratio=largest_chain_ratio,
+        heaviest_working_bytes=heaviest_working_bytes,
+        heaviest_seconds=heaviest_seconds,
+    )
+    ratios = used or {
+        "memory": lambda charge: memory_used_ratio(charge, situation.memory_available_bytes),
+        "deadline": lambda charge: deadline_used_ratio(charge, situation.drain_deadline_seconds),
+    }
+    one = charge_of(1.0)
+    most = {
+        name: _largest(lambda n, ratio=ratio: ratio(charge_of(n)))  # type: ignore[misc]
+        for name, ratio in ratios.items()
+        if ratio(one) is not None
+    }
+    vertices_per_message = float(mix[VERTICES]) / float(mix[RECORDS])
+    working_per_message = model.working_bytes(mix) / float(mix[RECORDS])
+    all_decoded = situation.memory_available_bytes / max(one.held_bytes + working_per_message, 1.0)
+    return Bounds(
+        vertices={name: int(n * vertices_per_message) for name, n in most.items()},
+        messages={name: int(n) for name, n in most.items()},
+        effective_processes=one.effective_processes,
+        all_decoded_vertices=int(all_decoded * vertices_per_message),
+    )
 
+
+def _charge_of_mix(
+    mix: Load,
+    model: CostModel,
+    situation: Situation,
+    *,
+    largest_chain_ratio: float,
+    heaviest_working_bytes: float,
+    heaviest_seconds: float,
+) -> Callable[[float], Charge]:
+    """Return the charge of n messages of a mix, as a function of n."""
+    available = float(situation.memory_available_bytes)
     chunk = chunk_working_bytes(mix, heaviest_working_bytes, model, situation)
     keeps = situation.keeps_bytes or (0.0,) * situation.processes
     inside = sum(max(kept, chunk) for kept in keeps)
@@ -273,25 +235,41 @@ def bounds_of_mix(
     # Chunks that do not fit are not dispatched, but one always is.
     room = min(room, max(WORK_SHARE_RATIO * available, sum(keeps) + chunk))
     effective = effective_processes(room, model.mean_working_bytes(mix), situation.processes)
-    by_memory = max(1.0, (available - room) / held_per_message)
+    message = mix / float(mix[RECORDS])
+    seconds = model.seconds(mix) / float(mix[RECORDS])
+    held_bytes = model.held_bytes(mix) / float(mix[RECORDS])
 
-    per_message = model.parent_seconds_per_message + seconds_per_message / effective
-    chained = 1.0 - 1.0 / effective
-    time_left = situation.drain_deadline_seconds - 2.0 * situation.chunk_seconds
-    # The longest chain is its share of everything, or the heaviest record alone if that is more.
-    by_share = time_left / (per_message + chained * largest_chain_ratio * seconds_per_message)
-    by_heaviest = (time_left - chained * heaviest_seconds) / per_message
-    by_deadline = max(1.0, min(by_share, by_heaviest))
+    def charge_of(messages: float) -> Charge:
+        load = message * messages
+        return Charge(
+            held=load,
+            working=load,
+            held_bytes=held_bytes * messages,
+            inside_bytes=inside,
+            room_bytes=room,
+            seconds=seconds * messages,
+            longest_chain_seconds=max(largest_chain_ratio * seconds * messages, heaviest_seconds),
+            effective_processes=effective,
+            parent_seconds_per_message=model.parent_seconds_per_message,
+            chunk_seconds=situation.chunk_seconds,
+        )
 
-    all_decoded = available / max(held_per_message + working_per_message, 1.0)
-    return Bounds(
-        memory_vertices=int(by_memory * vertices_per_message),
-        deadline_vertices=int(by_deadline * vertices_per_message),
-        memory_messages=int(by_memory),
-        deadline_messages=int(by_deadline),
-        effective_processes=effective,
-        all_decoded_vertices=int(all_decoded * vertices_per_message),
-    )
+    return charge_of
+
+
+def _largest(ratio_of: Callable[[float], float]) -> float:
+    """Return the largest n >= 1 whose ratio is at most 1, or 1 where there is none."""
+    low, high = 1.0, 2.0
+    while ratio_of(high) <= 1.0:
+        if high >= MOST_MESSAGES:
+            return MOST_MESSAGES
+        low, high = high, 2.0 * high
+    while high - low > max(1e-6, 1e-15 * low):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if ratio_of(middle) <= 1.0 else (low, middle)
+    # A bound that is a whole number must not lose one to rounding.
+    whole = float(np.ceil(low))
+    return whole if ratio_of(whole) <= 1.0 + 1e-12 else low
 
 
 def article_memory_bound_vertices(available_bytes: float, bytes_per_vertex: float) -> int:
@@ -324,21 +302,3 @@ def article_deadline_bound_vertices(
     2100000
     """
     return int(vertices_per_second * max_poll_interval_seconds * headroom_ratio)
-
-
-def largest_share(rows: NDArray[np.int64], model: CostModel) -> float:
-    """Return the largest row's share of the seconds of all rows; 1 for no rows.
-
-    Examples
-    --------
-    >>> from sizing.load import LOAD_WIDTH, CLASS_UNITS
-    >>> rows = np.zeros((2, LOAD_WIDTH), dtype=np.int64)
-    >>> rows[0, CLASS_UNITS.start], rows[1, CLASS_UNITS.start] = 3, 1
-    >>> largest_share(rows, CostModel(np.ones(16), np.ones(16)))
-    0.75
-    """
-    if len(rows) == 0:
-        return 1.0
-    seconds = model.seconds_of_rows(rows)
-    total = float(seconds.sum())
-    return float(seconds.max()) / total if total > 0 else 1.0

@@ -6,7 +6,8 @@ same window of traffic again from ``sample``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 #: Partitions that the one-line rendering names.
 WINDOWS_SHOWN = 4
@@ -64,21 +65,30 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class SizingReport:
-    """One sizing: both bounds, the budget, what binds, and why."""
+class BoundFigure:
+    """What one bound lets in of the sample's mix."""
 
-    #: why now: "warm-up", "interval", "mix-drift", "new-class", "prediction-failed",
-    #: "memory-limit", "processes"
+    name: str
+    vertices: int
+    messages: int
+    #: in words, for when it is the smallest: "memory binds"
+    binds: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizingReport:
+    """One sizing: every bound, the budget, what binds, and why."""
+
+    #: why now, as a code
     reason: str
+    #: wall clock, seconds since 1970
     at: float
-    #: the budget in force (0 and "initial" until there is a size)
+    #: the smallest bound, under a cap if there is one
     vertex_budget: int
     message_budget: int
-    memory_bound_vertices: int
-    deadline_bound_vertices: int
-    memory_bound_messages: int
-    deadline_bound_messages: int
-    #: "memory" or "deadline": the smaller bound
+    #: every bound that is set
+    bounds: tuple[BoundFigure, ...]
+    #: name of the smallest bound
     binding: str
     bytes_per_vertex: float
     bytes_per_message: float
@@ -100,19 +110,38 @@ class SizingReport:
     #: in words: what the sample could not tell, what holds the budget down
     notes: tuple[str, ...] = ()
 
+    @property
+    def bound_vertices(self) -> dict[str, int]:
+        """Most vertices of the sample's mix that each bound lets in."""
+        return {bound.name: bound.vertices for bound in self.bounds}
+
+    @property
+    def bound_messages(self) -> dict[str, int]:
+        """Most messages of the sample's mix that each bound lets in."""
+        return {bound.name: bound.messages for bound in self.bounds}
+
     def line(self) -> str:
         """Return the sizing in one line for the log.
 
         Partitions beyond the first four are counted; all are in ``sample``.
         """
-        binds = "memory binds" if self.binding == "memory" else "the deadline binds"
+        binds = next(bound.binds for bound in self.bounds if bound.name == self.binding)
+        bounds = ", ".join(f"{bound.name} {bound.vertices:,}" for bound in self.bounds)
         shown = [str(window) for window in self.sample.windows[:WINDOWS_SHOWN]]
         more = len(self.sample.windows) - len(shown)
         where = ", ".join(shown) + (f" and {more} more" if more else "")
         return (
             f"sized ({self.reason}): budget {self.vertex_budget:,} vertices"
-            f" / {self.message_budget:,} messages, {binds}"
-            f" (memory {self.memory_bound_vertices:,}, deadline {self.deadline_bound_vertices:,})"
+            f" / {self.message_budget:,} messages, {binds} ({bounds})"
             f"; sample {self.sample.messages:,} messages, {self.sample.vertices:,} vertices"
             + (f" of {where}" if where else "")
         )
+
+    def as_data(self) -> dict[str, Any]:
+        """Return every number by its name, as plain data; each bound has names of its own."""
+        data = asdict(self)
+        del data["bounds"]
+        for bound in self.bounds:
+            data[f"{bound.name}_bound_vertices"] = bound.vertices
+            data[f"{bound.name}_bound_messages"] = bound.messages
+        return data

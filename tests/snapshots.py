@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from consumer.core.limits import LIMITS
 from consumer.core.snapshot import Snapshot
-from sizing.report import ClassFigure, Sample, SampleWindow, SizingReport
+from sizing.report import BoundFigure, ClassFigure, Sample, SampleWindow, SizingReport
 
 SIZING = SizingReport(
     reason="warm-up",
     at=100.0,
     vertex_budget=2_100_000,
     message_budget=4200,
-    memory_bound_vertices=9_000_000,
-    deadline_bound_vertices=2_100_000,
-    memory_bound_messages=18_000,
-    deadline_bound_messages=4200,
+    bounds=(
+        BoundFigure("memory", 9_000_000, 18_000, "memory binds"),
+        BoundFigure("deadline", 2_100_000, 4200, "the deadline binds"),
+    ),
     binding="deadline",
     bytes_per_vertex=140.5,
     bytes_per_message=3100.0,
@@ -51,6 +52,8 @@ SNAPSHOT = Snapshot(
     state="backpressured",
     state_cause="3 of 4 processes are inside one record of 184,923 vertices",
     state_seconds={"warming-up": 3.0, "backpressured": 7.5},
+    limits=LIMITS,
+    limits_shown={"memory": "1430 MiB are free", "deadline": "done in 15.0 s"},
     limited_by="deadline",
     sizing=SIZING,
     budget_vertices=2_000_000,
@@ -61,6 +64,7 @@ SNAPSHOT = Snapshot(
     in_flight_messages=3900,
     in_flight_vertices=1_950_000,
     in_flight_bytes=48_000_000,
+    held_bytes=48_780_000.0,
     used_ratio={"memory": 0.25, "deadline": 0.875},
     charged_vertices={"memory": 2_250_000.0, "deadline": 1_837_500.0},
     memory_available_bytes=1_500_000_000,

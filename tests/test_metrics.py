@@ -9,7 +9,9 @@ from prometheus_client import CollectorRegistry, openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from consumer.core.snapshot import BOUNDS, CAUSES, OUTCOMES, STATES
+from consumer.core.limits import LIMITS, NONE
+from consumer.core.snapshot import OUTCOMES
+from consumer.core.status import STATE_NAMES
 from consumer.metrics import MetricsRegistry, SnapshotCollector
 from consumer.metrics_table import METRICS, Kind, metrics_table_markdown
 from consumer.version import worker_version
@@ -142,9 +144,9 @@ def test_values_are_those_of_the_snapshot():
 @pytest.mark.parametrize(
     ("name", "label", "values", "chosen"),
     [
-        ("binding", "bound", BOUNDS, "deadline"),
-        ("limited_by", "cause", CAUSES, "deadline"),
-        ("state", "state", STATES, "backpressured"),
+        ("binding", "bound", ("memory", "deadline"), "deadline"),
+        ("limited_by", "cause", (NONE, *LIMITS.names), "deadline"),
+        ("state", "state", STATE_NAMES, "backpressured"),
         ("deadline_source", "source", ("max.poll.interval", "shutdown-grace"), "shutdown-grace"),
     ],
 )
@@ -159,7 +161,7 @@ def test_counters_of_fixed_labels_start_at_zero():
     """The first increase of a counter is seen only if a 0 was scraped before it."""
     found = scraped()
     assert {o: found[f'messages_total{{outcome="{o}"}}'] for o in OUTCOMES}["skipped"] == 0
-    assert {s: found[f'state_seconds_total{{state="{s}"}}'] for s in STATES}["draining"] == 0
+    assert {s: found[f'state_seconds_total{{state="{s}"}}'] for s in STATE_NAMES}["draining"] == 0
 
 
 def test_lag_is_told_of_assigned_partitions_alone():

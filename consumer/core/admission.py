@@ -12,12 +12,11 @@ What a single partition is paused for is in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from consumer.core.columns import FetchedRun, Partition
-from consumer.core.ledger import Charge, Ledger
+from consumer.core.ledger import Candidate, Ledger
+from consumer.core.limits import Limits, Standing, Verdict
 from consumer.core.own_reasons import find_own_reasons
 from consumer.core.run_costs import RunCosts
 from consumer.core.work import (
@@ -42,46 +41,22 @@ CLOSES_AFTER_SECONDS = 1.0
 ADMISSION_QUANTUM_RATIO = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """The limits in force at the door."""
-
-    #: None: not enforced (fixed budget, shadow)
-    deadline_seconds: float | None
-    #: counted vertices in flight at most, and what set it ("fixed" or "cap"); None: no limit
-    vertices: int | None = None
-    vertices_cause: str = "cap"
-    #: small budget until there is a size: seconds of work (or as many records, if they are
-    #: heavier than a chunk) and held bytes; None once sized
-    initial_seconds: float | None = None
-    initial_messages: int = 1
-    initial_held_bytes: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What refuses a charge (empty: nothing), and how full each limit is: used / limit."""
-
-    cause: str
-    ratios: dict[str, float]
-
-    @property
-    def fits(self) -> bool:
-        """Whether nothing refuses."""
-        return not self.cause
-
-    def ratio(self, cause: str) -> float:
-        """Return how full one limit is; 0 for one that is not enforced."""
-        return self.ratios.get(cause, 0.0)
-
-
 class Admission:
     """The queue of fetched runs and the door to the ledger."""
 
     def __init__(
-        self, ledger: Ledger, ordering: str, shard_count: int, max_uncommitted_messages: int
+        self,
+        ledger: Ledger,
+        limits: Limits,
+        standing: Standing,
+        *,
+        ordering: str,
+        shard_count: int,
+        max_uncommitted_messages: int,
     ) -> None:
         self._ledger = ledger
+        self._limits = limits
+        self._standing = standing
         self._max_uncommitted_messages = max_uncommitted_messages
         self._with_pending: dict[Partition, PartitionState] = {}
         #: partitions that are paused for a reason of their own
@@ -125,25 +100,25 @@ class Admission:
 
     # -- the door ----------------------------------------------------------------------------
 
-    def admit(self, gate: Gate, now: float) -> list[Run]:
+    def admit(self, now: float) -> list[Run]:
         """Admit what fits, oldest fetch first.
 
         What was refused is tried again only when a twentieth of the limit is free: otherwise
         every finished chunk admits a sliver, and the parent's cost per record triples.
         """
         for state in list(self.held_back.values()):
-            self._hold_back(state, gate)
+            self._hold_back(state)
         if not self._with_pending:
             self.refused_by, self.refused_since, self.closed_for = "", None, None
             return []
         if (
             self.refused_by
             and not self._nothing_held()
-            and self.judge(gate).ratio(self.refused_by) > ADMISSION_QUANTUM_RATIO
+            and self.judge().ratio(self.refused_by) > ADMISSION_QUANTUM_RATIO
         ):
             return []
         self.refused_by = ""
-        admitted = self._admit_pending(gate, now)
+        admitted = self._admit_pending(now)
         if admitted:
             self.admitted_at = now
         if not self.refused_by:
@@ -152,31 +127,31 @@ class Admission:
             self.refused_since = now
         return admitted
 
-    def _admit_pending(self, gate: Gate, now: float) -> list[Run]:
+    def _admit_pending(self, now: float) -> list[Run]:
         admitted: list[Run] = []
         waiting = sorted(self._with_pending.values(), key=lambda p: p.pending[0].sequence)
         if self.closed_for is not None and not self.closed_for.pending:
             self.closed_for = None
         if self.closed_for is not None:
             waiting = [self.closed_for]
-        elif self._fit_together(waiting, gate):
+        elif self._fit_together(waiting):
             for state in waiting:
                 while state.pending:
                     admitted.append(self._take(state, state.pending[0], None))
         for state in waiting:
-            admitted.extend(self._admit_partition(state, gate, now))
+            admitted.extend(self._admit_partition(state, now))
             if not state.pending:
                 del self._with_pending[state.partition]
             elif self.closed_for is state:
                 break
         return admitted
 
-    def _fit_together(self, waiting: list[PartitionState], gate: Gate) -> bool:
+    def _fit_together(self, waiting: list[PartitionState]) -> bool:
         """Whether everything that waits fits, by one judgement that is never too low.
 
         Far from the limits this is all that admission costs, however short the runs are.
         """
-        if any(self._hold_back(state, gate) for state in waiting):
+        if any(self._hold_back(state) for state in waiting):
             return False
         model = self._ledger.model
         loads = [sum_loads([run.load for run in state.pending]) for state in waiting]
@@ -189,9 +164,9 @@ class Admission:
         total = sum_loads(loads)
         light = np.flatnonzero(total[CLASS_RECORDS][:HEAVY_CLASS_FROM]).tolist()
         heavy_units.update({c: largest_units_of_class(c) for c in light})
-        return self.judge(
-            gate,
+        candidate = Candidate(
             total,
+            pending_bytes=self._pending_cost(total),
             heaviest_bytes=max(
                 units * float(model.working_bytes_per_unit[c]) for c, units in heavy_units.items()
             ),
@@ -199,15 +174,16 @@ class Admission:
                 units * float(model.seconds_per_unit[c]) for c, units in heavy_units.items()
             ),
             longest_chain_seconds=self._ledger.chains.longest_seconds() + longest,
-        ).fits
+        )
+        return self.judge(candidate).fits
 
-    def _admit_partition(self, state: PartitionState, gate: Gate, now: float) -> list[Run]:
+    def _admit_partition(self, state: PartitionState, now: float) -> list[Run]:
         admitted: list[Run] = []
         while state.pending:
             head = state.pending[0]
-            if self._hold_back(state, gate):
+            if self._hold_back(state):
                 break
-            count, cause = self._longest_prefix(state, head, gate)
+            count, cause = self._longest_prefix(state, head)
             if count:
                 head.refused_since = None
                 admitted.append(self._take(state, head, count))
@@ -228,70 +204,37 @@ class Admission:
         """Whether something fetched waits for room (not only for its own partition)."""
         return any(state not in self.held_back for state in self._with_pending)
 
-    def _hold_back(self, state: PartitionState, gate: Gate) -> bool:
+    def _hold_back(self, state: PartitionState) -> bool:
         """Whether a partition is paused for its own reason."""
-        find_own_reasons(state, self._ledger, gate.deadline_seconds, self._max_uncommitted_messages)
+        deadline = self._standing.enforced_deadline_seconds
+        find_own_reasons(state, self._ledger, deadline, self._max_uncommitted_messages)
         if state.own_pauses:
             self.held_back[state.partition] = state
         else:
             self.held_back.pop(state.partition, None)
         return bool(state.own_pauses)
 
-    def judge(
-        self,
-        gate: Gate,
-        extra: Load | None = None,
-        *,
-        charge: Charge | None = None,
-        heaviest_bytes: float = 0.0,
-        heaviest_seconds: float = 0.0,
-        longest_chain_seconds: float | None = None,
-    ) -> Verdict:
-        """Judge a charge (default: what is in flight, with ``extra`` admitted from the pending)."""
-        ledger = self._ledger
-        if charge is None:
-            charge = ledger.value(
-                extra,
-                extra_held_released=0.0 if extra is None else float(self._pending_cost(extra)),
-                extra_heaviest_bytes=heaviest_bytes,
-                extra_heaviest_seconds=heaviest_seconds,
-                longest_chain_seconds=longest_chain_seconds,
-            )
-        room = ledger.available_bytes - charge.room_bytes
-        ratios: dict[str, float] = {"memory": 0.0}
-        if charge.held_bytes > 0:
-            ratios["memory"] = charge.held_bytes / room if room > 0 else np.inf
-        if gate.deadline_seconds is not None:
-            ratios["deadline"] = charge.drain_bound_seconds / gate.deadline_seconds
-        if gate.vertices is not None:
-            ratios[gate.vertices_cause] = charge.vertices / gate.vertices
-        if gate.initial_seconds is not None and gate.initial_held_bytes is not None:
-            ratios["initial"] = max(
-                min(charge.seconds / gate.initial_seconds, charge.messages / gate.initial_messages),
-                charge.held_bytes / gate.initial_held_bytes,
-            )
-        cause = next((name for name, ratio in ratios.items() if ratio > 1.0), "")
-        return Verdict(cause, ratios)
+    def judge(self, candidate: Candidate | None = None) -> Verdict:
+        """Judge what is in flight, with records that would be admitted if they are given."""
+        return self._limits.judge(self._ledger.value(candidate), self._standing)
 
-    def _longest_prefix(
-        self, state: PartitionState, head: PendingRun, gate: Gate
-    ) -> tuple[int, str]:
+    def _longest_prefix(self, state: PartitionState, head: PendingRun) -> tuple[int, str]:
         """Return how many of the head's records fit, and what refuses the next one."""
         count = len(head.units)
         costs = RunCosts(self._ledger, state, head)
-        verdict = self._judge_prefix(costs, count, gate)
+        verdict = self._judge_prefix(costs, count)
         if verdict.fits:
             return count, ""
         low, high = 0, count
         while high - low > 1:
             middle = (low + high) // 2
-            if self._judge_prefix(costs, middle, gate).fits:
+            if self._judge_prefix(costs, middle).fits:
                 low = middle
             else:
                 high = middle
         if low == 0 and self._nothing_held():
-            return 1, self._judge_prefix(costs, 1, gate).cause
-        return low, self._judge_prefix(costs, low + 1, gate).cause
+            return 1, self._judge_prefix(costs, 1).cause
+        return low, self._judge_prefix(costs, low + 1).cause
 
     def _nothing_held(self) -> bool:
         totals = self._ledger.totals
@@ -301,13 +244,16 @@ class Admission:
             or totals[PieceState.UNACKNOWLEDGED][RECORDS]
         )
 
-    def _judge_prefix(self, costs: RunCosts, count: int, gate: Gate) -> Verdict:
+    def _judge_prefix(self, costs: RunCosts, count: int) -> Verdict:
+        load = costs.load(count)
         return self.judge(
-            gate,
-            costs.load(count),
-            heaviest_bytes=costs.heaviest_bytes(count),
-            heaviest_seconds=costs.heaviest_seconds(count),
-            longest_chain_seconds=costs.longest_chain_seconds(count),
+            Candidate(
+                load,
+                pending_bytes=self._pending_cost(load),
+                heaviest_bytes=costs.heaviest_bytes(count),
+                heaviest_seconds=costs.heaviest_seconds(count),
+                longest_chain_seconds=costs.longest_chain_seconds(count),
+            )
         )
 
     # -- from pending to charged -------------------------------------------------------------

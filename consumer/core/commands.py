@@ -56,6 +56,13 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """From now on wait so long for results of processes in each turn. Only changes are sent."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Stop fetching these partitions. Only transitions are sent."""
 
@@ -82,8 +89,10 @@ class Commit:
     """Commit these offsets (next to read). One commit is in flight at a time."""
 
     offsets: Mapping[Partition, int]
-    #: wait for the answer: nothing follows (stop, revoke)
+    #: wait for the answer: nothing of these partitions follows (stop, revoke)
     wait: bool = False
+    #: the last one before leaving the group
+    last: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -155,6 +164,7 @@ class Say:
 
 Command: TypeAlias = (
     Fetch
+    | Wait
     | Pause
     | Resume
     | Submit

@@ -21,7 +21,7 @@ import numpy as np
 from consumer.core.commands import Chunk, ChunkPart, Submit
 from consumer.core.ledger import InsideChunk, Ledger, ProcessSlots
 from consumer.core.work import Chain, Piece, PieceState, piece_part
-from sizing.bounds import WORK_SHARE_RATIO
+from sizing.charge import WORK_SHARE_RATIO
 from sizing.load import PAYLOAD_BYTES, Load, sum_loads
 
 #: A chunk that memory passes over for this long reserves; for twice as long it stops the rest.

@@ -37,6 +37,25 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """The group has accepted this member, with partitions or without."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLost:
+    """The Kafka client gave up and is made again.
+
+    Nothing that it had is ours any more, and an answer that it owed will not come.
+    """
+
+    now: float
+    #: the broker still holds this static member's old instance
+    waits_for_instance_id: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Fetched:
     """One fetch returned these runs, oldest first."""
 
@@ -194,6 +213,8 @@ Event: TypeAlias = (
     Assigned
     | Revoked
     | Lost
+    | Joined
+    | ClientLost
     | Fetched
     | EndReached
     | ProcessReady

@@ -11,12 +11,14 @@ brought nothing and nothing is held.
 
 from __future__ import annotations
 
-from consumer.core.admission import ADMISSION_QUANTUM_RATIO, Admission, Verdict
+from consumer.core.admission import ADMISSION_QUANTUM_RATIO, Admission
 from consumer.core.columns import FetchedRun
 from consumer.core.commands import Fetch
 from consumer.core.config import FlowConfig
-from consumer.core.ledger import Charge, Ledger
+from consumer.core.ledger import Ledger
+from consumer.core.limits import Verdict
 from consumer.core.work import PieceState
+from sizing.charge import Charge
 from sizing.load import RECORDS
 from sizing.report import SizingReport
 
@@ -24,6 +26,10 @@ from sizing.report import SizingReport
 IDLE_WAIT_SECONDS = 0.1
 #: The same while everything is paused and nothing is held.
 PAUSED_WAIT_SECONDS = 0.02
+#: Longest wait for a result before the client is asked for records again.
+RESULT_WAIT_SECONDS = 0.005
+#: The same while there is no room for records: only callbacks and time are waited for.
+FULL_RESULT_WAIT_SECONDS = 0.02
 #: What is fetched and waits for room may hold, of the memory.
 PENDING_MEMORY_RATIO = 0.1
 #: The largest record of the recent past is forgotten after this.
@@ -103,6 +109,12 @@ class FetchPlan:
         if room < self._config.client_queue_bytes:
             most = min(most, int(max(room, 0.0) / largest))
         return Fetch(max(1, min(most, self._messages_left(verdict, report))), 0.0)
+
+    def result_wait_seconds(self, *, has_room: bool) -> float:
+        """Return how long each turn may wait for results: not at all where none can come."""
+        if self._ledger.empty:
+            return 0.0
+        return RESULT_WAIT_SECONDS if has_room else FULL_RESULT_WAIT_SECONDS
 
     def _nothing_but_retries(self) -> bool:
         totals = self._ledger.totals

@@ -2,11 +2,14 @@
 
 Owns the order of things: which part of the core hears of an event, and what follows from it.
 The parts own their rules: ``admission`` (the door), ``dispatch`` (chunks), ``settle`` (ends),
-``ownership`` (epochs and offsets), ``fetching``, ``pausing`` (hysteresis), ``measuring`` (sizings), ``ledger``
-(sums), ``status`` (states in words).
+``ownership`` (epochs and offsets), ``supervision`` (processes), ``fetching``, ``pausing``
+(hysteresis), ``measuring`` (sizings), ``ledger`` (sums), ``limits`` (what refuses), ``status``
+(states in words).
 
-Rules: no clock, no threads, no Kafka, no files, no randomness; ``now`` comes with the event.
-Commands are carried out in order. Only ``Tick`` is answered with ``Fetch``, at most one, last.
+Rules: events in, commands out, and a snapshot for whoever wants to look; nothing outside the core
+reads or sets anything else. No clock, no threads, no Kafka, no files, no randomness; ``now``
+comes with the event. Commands are carried out in order. Only ``Tick`` is answered with ``Fetch``,
+at most one, last.
 """
 
 from __future__ import annotations
@@ -16,28 +19,30 @@ from typing import Any
 
 import numpy as np
 
-from consumer.core.admission import Admission, Gate, Verdict
+from consumer.core import invariants
+from consumer.core.admission import Admission
 from consumer.core.columns import Partition
 from consumer.core.commands import (
     Close,
     Command,
     Commit,
-    KillProcess,
     Publish,
     Release,
     Say,
-    StartProcess,
+    Wait,
 )
 from consumer.core.config import FlowConfig, Mode
 from consumer.core.dispatch import Dispatcher
 from consumer.core.events import (
     Assigned,
     ChunkFinished,
+    ClientLost,
     Committed,
     Delivered,
     EndReached,
     Event,
     Fetched,
+    Joined,
     Lost,
     MemorySampled,
     ParentMeasured,
@@ -48,28 +53,24 @@ from consumer.core.events import (
     Tick,
 )
 from consumer.core.fetching import FetchPlan
-from consumer.core.ledger import Charge, Ledger
-from consumer.core.measuring import Limits, Measuring
+from consumer.core.ledger import Ledger
+from consumer.core.limits import LIMITS, NONE, Kind, Limits, Standing, Verdict
+from consumer.core.measuring import Measuring
 from consumer.core.ownership import Ownership
 from consumer.core.pausing import PauseControl
-from consumer.core.settle import REASON_TIMED_OUT, Settlement
-from consumer.core.snapshot import BOUNDS, Snapshot
-from consumer.core.status import Status
+from consumer.core.picture import take_picture
+from consumer.core.settle import Settlement
+from consumer.core.snapshot import Snapshot
+from consumer.core.status import Facts, Status
+from consumer.core.supervision import Supervision
 from consumer.core.work import PieceState
 from sizing.bounds import drain_deadline, memory_available_bytes
+from sizing.charge import Charge
 from sizing.load import RECORDS
 
-#: Until there is a size: chunks of work in flight for each process, and share of the memory.
-INITIAL_CHUNKS = 4
-INITIAL_MEMORY_RATIO = 0.1
 #: Shards of a partition's keys: at least four chains for each process keep it busy.
 LEAST_SHARDS = 16
 SHARDS_PER_PROCESS = 4
-#: A limit that moved by this much is a new sizing.
-LIMIT_STEP_RATIO = 0.1
-#: A process that dies again and again is started again after this, doubled each time.
-RESTART_BACKOFF_SECONDS = 0.5
-RESTART_BACKOFF_LIMIT_SECONDS = 30.0
 
 
 class Flow:
@@ -83,44 +84,59 @@ class Flow:
         Wall clock minus monotonic clock, in seconds: dates the sizings.
     """
 
-    def __init__(self, config: FlowConfig, *, wall_clock_offset: float = 0.0) -> None:
-        self.config = config
+    def __init__(
+        self, config: FlowConfig, *, wall_clock_offset: float = 0.0, limits: Limits = LIMITS
+    ) -> None:
+        self._config = config
         self._wall_clock_offset = wall_clock_offset
-        self.ledger = Ledger(config.processes, config.chunk_seconds)
-        self.measuring = Measuring(self.ledger, config)
-        self.shards = max(LEAST_SHARDS, SHARDS_PER_PROCESS * config.processes)
-        self.admission = Admission(
-            self.ledger, config.ordering, self.shards, config.max_uncommitted_messages
-        )
-        self.dispatcher = Dispatcher(self.ledger, config.chunk_bytes, self.measuring.wants_sample)
-        self.settlement = Settlement(self.ledger, self.admission, self.dispatcher, config)
-        self.ownership = Ownership(self.ledger, self.admission, self.dispatcher, self.settlement)
-        self.fetching = FetchPlan(self.ledger, self.admission, config)
-        self.pauses = PauseControl()
-        #: the fullest that a bound's limit was when records had been admitted and sent off; one
-        #: that is alone may be over it
-        self.most_admitted_ratio = 0.0
+        self._limits = limits
         deadline, source = drain_deadline(
             config.max_poll_interval_seconds,
             config.shutdown_grace_seconds,
             config.deadline_headroom_ratio,
         )
-        self.limits = Limits(deadline, source, 0)
-        self._sized_for_bytes = 0
-        self._handler_timeout_seconds = (
-            config.handler_timeout_seconds or config.max_poll_interval_seconds / 2.0
+        self._standing = Standing(config, deadline, source)
+        self.ledger = Ledger(config.processes, config.chunk_seconds)
+        self.measuring = Measuring(self.ledger, limits, self._standing, config)
+        self.shards = max(LEAST_SHARDS, SHARDS_PER_PROCESS * config.processes)
+        self.admission = Admission(
+            self.ledger,
+            limits,
+            self._standing,
+            ordering=config.ordering,
+            shard_count=self.shards,
+            max_uncommitted_messages=config.max_uncommitted_messages,
         )
+        self._dispatcher = Dispatcher(
+            self.ledger, config.chunk_bytes, self.measuring.learning.wants_sample
+        )
+        self._settlement = Settlement(self.ledger, self.admission, self._dispatcher, config)
+        self.ownership = Ownership(self.ledger, self.admission, self._dispatcher, self._settlement)
+        self._supervision = Supervision(
+            self.ledger.processes,
+            config.handler_timeout_seconds or config.max_poll_interval_seconds / 2.0,
+        )
+        self._fetching = FetchPlan(self.ledger, self.admission, config)
+        self._pauses = PauseControl()
+        self._status = Status()
+        #: the fullest that a bound's limit was when records had been admitted and sent off; one
+        #: that is alone may be over it
+        self._most_admitted_ratio = 0.0
         self._memory_known = False
         self._commit_in_flight = False
         self._committed_at = -np.inf
+        self._joined = False
+        self._waits_for_instance_id = False
         self._stopping = False
         self._closed = False
-        self._last_fetched_at: float | None = None
-        self.status = Status(self)
+        self._fetched_at: float | None = None
+        self._wait_seconds = 0.0
         self._handlers: dict[type, Callable[[Any], list[Command]]] = {
             Assigned: self._assigned,
             Revoked: self._revoked,
             Lost: self._lost,
+            Joined: self._has_joined,
+            ClientLost: self._client_lost,
             Fetched: self._fetched,
             EndReached: self._end_reached,
             ProcessReady: self._process_ready,
@@ -137,24 +153,43 @@ class Flow:
     def step(self, event: Event) -> list[Command]:
         """Take in what happened; return what to do, in order."""
         commands = self._handlers[type(event)](event)
-        self.status.observe(event.now)
-        return self.status.say() + commands
+        self._status.pass_time(event.now)
+        if self._status.is_due(event.now) or self._stopping:
+            return self._status.look(self._facts(event.now), self._limited_by()) + commands
+        return commands
 
     # -- partitions --------------------------------------------------------------------------
 
     def _assigned(self, event: Assigned) -> list[Command]:
         for partition in event.partitions:
             self.ownership.assign(partition)
-        return self.pauses.assigned(event.partitions, set(self.admission.held_back))
+        return self._pauses.assigned(event.partitions, set(self.admission.held_back))
 
     def _revoked(self, event: Revoked) -> list[Command]:
-        self.ownership.begin_drain(event.partitions, event.now + self.limits.drain_deadline_seconds)
+        self.ownership.begin_drain(
+            event.partitions, event.now + self._standing.drain_deadline_seconds
+        )
         return self._advance(event.now)
 
     def _lost(self, event: Lost) -> list[Command]:
-        for partition in event.partitions:
+        self._lose(event.partitions)
+        return self._advance(event.now)
+
+    def _lose(self, partitions: tuple[Partition, ...]) -> None:
+        for partition in partitions:
             self.ownership.lose(partition)
-        self.pauses.forget(event.partitions)
+        self._pauses.forget(partitions)
+
+    def _has_joined(self, _: Joined) -> list[Command]:
+        self._joined = True
+        self._waits_for_instance_id = False
+        return []
+
+    def _client_lost(self, event: ClientLost) -> list[Command]:
+        self._joined = False
+        self._waits_for_instance_id = event.waits_for_instance_id
+        self._commit_in_flight = False
+        self._lose(tuple(self.ownership.states))
         return self._advance(event.now)
 
     def _finish_drains(self, now: float) -> list[Command]:
@@ -165,26 +200,18 @@ class Flow:
             self.ownership.drains.remove(drain)
             stopping = self._stopping and not self.ownership.drains
             if stopping:
-                commands.extend(self._kill_rest())
+                commands.extend(self._supervision.kill_busy())
             ends = self.ownership.ends(drain.partitions)
             if ends:
-                commands.append(Commit(ends, wait=True))
+                commands.append(Commit(ends, wait=True, last=stopping))
             for partition in drain.partitions:
                 self.ownership.fence(partition)
-            self.pauses.forget(drain.partitions)
+            self._pauses.forget(drain.partitions)
             if stopping:
                 commands.append(Close())
             elif drain.partitions:
                 commands.append(Release(drain.partitions))
             self._closed = self._closed or stopping
-        return commands
-
-    def _kill_rest(self) -> list[Command]:
-        commands: list[Command] = []
-        for process in self.ledger.processes:
-            if process.chunks and not process.killing:
-                process.killing = "stop"
-                commands.append(KillProcess(process.number, "the drain deadline is over"))
         return commands
 
     # -- records -----------------------------------------------------------------------------
@@ -194,8 +221,8 @@ class Flow:
             state = self.ownership.states.get(fetched.partition)
             if state is None or state.revoking or not len(fetched.columns):
                 continue
-            self._last_fetched_at = event.now
-            self.fetching.note(fetched, event.now)
+            self._fetched_at = event.now
+            self._fetching.note(fetched, event.now)
             self.admission.queue(state, fetched)
         return self._advance(event.now)
 
@@ -206,25 +233,22 @@ class Flow:
         return []
 
     def _chunk_finished(self, event: ChunkFinished) -> list[Command]:
-        process = self.ledger.processes[event.process]
-        if not process.chunks or process.chunks[0].chunk_id != event.chunk_id:
+        chunk = self._supervision.finished(
+            event.process, event.chunk_id, event.outcome.resident_bytes, event.now
+        )
+        if chunk is None:
             return []
-        chunk = process.chunks.pop(0)
-        if process.chunks:
-            process.chunks[0].started_at = event.now
-        process.deaths_in_row = 0
-        process.resident_bytes = event.outcome.resident_bytes
         self.measuring.finished(chunk, event.outcome)
-        commands = self.settlement.finish(chunk, event.outcome, event.now)
+        commands = self._settlement.finish(chunk, event.outcome, event.now)
         self.ownership.freed(chunk.pieces)
         # Results come one by one; the tick after the last of them admits for all.
-        commands.extend(self.dispatcher.dispatch(event.now))
+        commands.extend(self._dispatcher.dispatch(event.now))
         if self.ownership.drains:
             commands.extend(self._finish_drains(event.now))
         return commands
 
     def _delivered(self, event: Delivered) -> list[Command]:
-        commands = self.settlement.delivered(event)
+        commands = self._settlement.delivered(event)
         if self.ownership.drains:
             commands.extend(self._finish_drains(event.now))
         return commands
@@ -232,62 +256,17 @@ class Flow:
     # -- processes ---------------------------------------------------------------------------
 
     def _process_ready(self, event: ProcessReady) -> list[Command]:
-        process = self.ledger.processes[event.process]
-        process.ready = True
-        process.killing = ""
-        process.start_at = None
-        process.baseline_bytes = process.resident_bytes = event.baseline_bytes
+        self._supervision.ready(event.process, event.baseline_bytes)
         return self._advance(event.now)
 
     def _process_died(self, event: ProcessDied) -> list[Command]:
-        process = self.ledger.processes[event.process]
-        chunks, why = process.chunks, process.killing
-        process.chunks = []
-        process.ready = False
-        process.resident_bytes = process.baseline_bytes
-        commands = self.settlement.abandon(chunks, why, event.cause)
-        for chunk in chunks:
+        death = self._supervision.died(event.process, event.cause, event.now)
+        commands = self._settlement.abandon(death.chunks, death.killed_for or "", event.cause)
+        for chunk in death.chunks:
             self.ownership.freed(chunk.pieces)
-        process.killing = ""
         if not self._closed:
-            process.deaths_in_row += 1
-            delay = 0.0
-            if process.deaths_in_row > 1 and not chunks:
-                delay = min(
-                    RESTART_BACKOFF_SECONDS * 2.0 ** (process.deaths_in_row - 2),
-                    RESTART_BACKOFF_LIMIT_SECONDS,
-                )
-            process.start_at = event.now + delay
-            held = sum(int(chunk.load[RECORDS]) for chunk in chunks)
-            again = f" holding {held:,} records; they are tried again" if held else ""
-            commands.append(
-                Say(
-                    "warning",
-                    f"handler process {event.process} died ({why or event.cause}){again}",
-                )
-            )
+            commands.append(death.words)
         return commands + self._advance(event.now)
-
-    def _start_processes(self, now: float) -> list[Command]:
-        commands: list[Command] = []
-        for process in self.ledger.processes:
-            if process.start_at is not None and process.start_at <= now and not self._closed:
-                process.start_at = None
-                commands.append(StartProcess(process.number))
-        return commands
-
-    def _kill_hung(self, now: float) -> list[Command]:
-        commands: list[Command] = []
-        for process in self.ledger.processes:
-            if not process.chunks or process.killing:
-                continue
-            age = now - process.chunks[0].started_at
-            if age > self._handler_timeout_seconds:
-                process.killing = REASON_TIMED_OUT
-                commands.append(
-                    KillProcess(process.number, f"a chunk has been inside it for {age:.1f} s")
-                )
-        return commands
 
     # -- limits ------------------------------------------------------------------------------
 
@@ -296,34 +275,16 @@ class Flow:
             event.limit_bytes,
             event.baseline_bytes,
             event.prefetch_bytes,
-            self.config.memory_headroom_ratio,
+            self._config.memory_headroom_ratio,
         )
         self._memory_known = True
-        self.limits.memory_available_bytes = available
+        self._standing.memory_available_bytes = available
         self.ledger.available_bytes = available
         return []
 
     def _parent_measured(self, event: ParentMeasured) -> list[Command]:
-        self.measuring.parent_measured(event.messages, event.seconds)
+        self.measuring.learning.parent_measured(event.messages, event.seconds)
         return []
-
-    def gate(self) -> Gate:
-        """Return the limits in force at the door."""
-        config = self.config
-        if config.fixed_vertices is not None:
-            return Gate(None, config.fixed_vertices, "fixed")
-        enforced = config.mode is Mode.ENFORCE
-        deadline = self.limits.drain_deadline_seconds if enforced else None
-        if not self.measuring.sized:
-            return Gate(
-                deadline,
-                config.cap_vertices,
-                "cap",
-                INITIAL_CHUNKS * self.ledger.chunk_seconds * config.processes,
-                INITIAL_CHUNKS * config.processes,
-                max(1.0, INITIAL_MEMORY_RATIO * self.limits.memory_available_bytes),
-            )
-        return Gate(deadline, config.cap_vertices, "cap")
 
     # -- commits -----------------------------------------------------------------------------
 
@@ -338,7 +299,10 @@ class Flow:
         return []
 
     def _commit_due(self, now: float) -> list[Command]:
-        if self._commit_in_flight or now - self._committed_at < self.config.commit_interval_seconds:
+        if (
+            self._commit_in_flight
+            or now - self._committed_at < self._config.commit_interval_seconds
+        ):
             return []
         ends = self.ownership.ends()
         if not ends:
@@ -356,76 +320,85 @@ class Flow:
             return commands
         if not self._stopping:
             self._stopping = True
-            self.pauses.begin("draining", event.now)
-            self.ownership.begin_drain(partitions, event.now + self.limits.drain_deadline_seconds)
+            self._pauses.begin("draining", event.now)
+            self.ownership.begin_drain(
+                partitions, event.now + self._standing.drain_deadline_seconds
+            )
         if event.at_once:
             for drain in self.ownership.drains:
                 drain.deadline_at = event.now
         return commands + self._advance(event.now)
 
-    @property
-    def stopping(self) -> bool:
-        """Whether a stop was requested."""
-        return self._stopping
-
-    @property
-    def last_fetched_at(self) -> float | None:
-        """Monotonic time of the last fetched record."""
-        return self._last_fetched_at
-
     # -- the next step -----------------------------------------------------------------------
 
     def _advance(self, now: float) -> list[Command]:
         """Admit, dispatch and settle what can be, after anything that may have made room."""
-        self.measuring.refresh_model()
+        self.measuring.learning.refresh_model()
         if not self.admission.refused_by:
             self._admit(now)
-        commands: list[Command] = list(self.dispatcher.dispatch(now))
+        commands: list[Command] = list(self._dispatcher.dispatch(now))
         commands.extend(self._finish_drains(now))
         return commands
 
     def _admit(self, now: float) -> bool:
         """Admit what fits; return whether anything was admitted."""
-        if self.settlement.deliveries_refused or self._stopping:
+        if self._settlement.deliveries_refused or self._stopping:
             return False
-        admitted = self.admission.admit(self.gate(), now)
+        admitted = self.admission.admit(now)
         for run in admitted:
             self.measuring.admitted(run, now, now + self._wall_clock_offset)
             for chain in {id(p.chain): p.chain for p in run.unfinished}.values():
-                self.dispatcher.make_ready(chain)
+                self._dispatcher.make_ready(chain)
         return bool(admitted)
 
     def _tick(self, event: Tick) -> list[Command]:
         now = event.now
-        states = self.ownership.states
-        commands = self._start_processes(now)
-        commands.extend(self.settlement.wake(now))
-        commands.extend(self._kill_hung(now))
+        commands: list[Command] = []
+        if not self._closed:
+            commands.extend(self._supervision.starts_due(now))
+        commands.extend(self._settlement.wake(now))
+        commands.extend(self._supervision.kill_hung(now))
         commands.extend(self._size(now))
-        self.measuring.refresh_model()
+        self.measuring.learning.refresh_model()
         admitted = self._admit(now)
-        commands.extend(self.dispatcher.dispatch(now))
+        commands.extend(self._dispatcher.dispatch(now))
         commands.extend(self._finish_drains(now))
         charge = self.ledger.value()
-        verdict = self.admission.judge(self.gate(), charge=charge)
+        verdict = self._limits.judge(charge, self._standing)
         if admitted and not self._holds_one_alone():
-            fullest = max(verdict.ratio(bound) for bound in BOUNDS)
-            self.most_admitted_ratio = max(self.most_admitted_ratio, fullest)
+            fullest = max(verdict.ratio(bound.name) for bound in self._limits.bounds)
+            self._most_admitted_ratio = max(self._most_admitted_ratio, fullest)
         self._reconsider_pause(verdict, charge, now)
-        own = set(self.admission.held_back)
+        commands.extend(self._pauses.reconcile(set(self.ownership.states), self._held_back(), now))
+        commands.extend(self._commit_due(now))
+        commands.extend(self._fetch(verdict, charge, now))
+        return commands
+
+    def _held_back(self) -> set[Partition]:
+        """Return the partitions that are paused for a reason of their own."""
+        states = self.ownership.states
         # What a partition has fetched and not admitted goes first: resumed before, it would be
         # paused again at once.
-        own |= {p for p in self.pauses.own if p in states and states[p].pending}
-        commands.extend(self.pauses.reconcile(set(states), own, now))
-        commands.extend(self._commit_due(now))
-        fetch = self.fetching.next(
+        waiting = {p for p in self._pauses.own if p in states and states[p].pending}
+        return waiting | set(self.admission.held_back)
+
+    def _fetch(self, verdict: Verdict, charge: Charge, now: float) -> list[Command]:
+        """Return how long to wait for results, where that changes, and the next call for records."""
+        commands: list[Command] = []
+        everything_paused = self._pauses.everything
+        fetch = self._fetching.next(
             verdict,
             charge,
             self.measuring.report,
-            serve_only=self._stopping or self.pauses.everything,
+            serve_only=self._stopping or everything_paused,
         )
+        has_room = fetch is not None and not everything_paused
+        wait_seconds = self._fetching.result_wait_seconds(has_room=has_room)
+        if wait_seconds != self._wait_seconds:
+            self._wait_seconds = wait_seconds
+            commands.append(Wait(wait_seconds))
         if fetch is not None and not self._closed:
-            self.pauses.served_at = now
+            self._pauses.served_at = now
             commands.append(fetch)
         return commands
 
@@ -438,42 +411,80 @@ class Flow:
         """Publish a sizing when one is due."""
         if not self._memory_known:
             return []
-        biased = bool(self.admission.held_back)
-        reason = self.measuring.due(self.limits, now, biased=biased)
-        available = self.limits.memory_available_bytes
-        if not reason and self.measuring.sized:
-            moved = abs(available / max(1, self._sized_for_bytes) - 1.0) > LIMIT_STEP_RATIO
-            reason = "memory-limit" if moved else ""
-        if not reason:
+        reason = self.measuring.due(now, biased=bool(self.admission.held_back))
+        if reason is None:
             return []
-        self._sized_for_bytes = available
-        wall = now + self._wall_clock_offset
-        return [Publish(self.measuring.publish(reason, self.limits, now, wall))]
+        return [Publish(self.measuring.publish(reason, now, now + self._wall_clock_offset))]
 
     def _reconsider_pause(self, verdict: Verdict, charge: Charge, now: float) -> None:
         if self._stopping:
             return
-        refuser, ratio = self.fetching.fullest(verdict)
-        if self.settlement.deliveries_refused:
-            self.pauses.begin("delivery", now)
+        refuser, ratio = self._fetching.fullest(verdict)
+        if self._settlement.deliveries_refused:
+            self._pauses.begin("delivery", now)
         elif refuser:
-            self.pauses.when_full(
+            self._pauses.when_full(
                 refuser, ratio, charge.predicted_drain_seconds, self.admission.admitted_at, now
             )
-        if not self.admission.refused_by and not self.settlement.deliveries_refused:
+        if not self.admission.refused_by and not self._settlement.deliveries_refused:
             left = self.ledger.model.seconds(self.ledger.waiting) / charge.effective_processes
-            self.pauses.when_room(verdict.ratio(self.pauses.refuser or refuser), left, now)
+            self._pauses.when_room(verdict.ratio(self._pauses.refuser or refuser), left, now)
 
-    # -- for the driver, metrics and tests -----------------------------------------------------
+    # -- what people see ---------------------------------------------------------------------
+
+    def _refuser(self) -> str:
+        """Return what keeps the next record out, or did until the way down is gone."""
+        pauses = self._pauses
+        return pauses.refuser or self.admission.refused_by or pauses.full_by
+
+    def _facts(self, now: float) -> Facts:
+        ledger, refuser = self.ledger, self._refuser()
+        return Facts(
+            now=now,
+            held=int(ledger.in_flight[RECORDS]),
+            waiting=int(ledger.waiting[RECORDS]),
+            retrying=int(ledger.totals[PieceState.RETRYING][RECORDS]),
+            empty=ledger.empty and not ledger.pending_bytes,
+            processes=tuple(ledger.processes),
+            fetched_at=self._fetched_at,
+            finished_at=self._settlement.last_finished_at,
+            stopping=self._stopping,
+            waits_for_instance_id=self._waits_for_instance_id,
+            measured=self._standing.sized or self._config.fixed_vertices is not None,
+            refused_by=self._limits[refuser] if refuser else None,
+        )
+
+    def _limited_by(self) -> str:
+        """Return what limits the work in flight now: the name of a limit, or "none"."""
+        if self._config.mode is Mode.SHADOW and not self.admission.refused_by:
+            return NONE
+        refuser = self._refuser()
+        if refuser:
+            measured = self._limits[refuser].kind is Kind.BOUND
+            return "ramp" if measured and self.measuring.ramp_holds else refuser
+        processes = self.ledger.processes
+        idle = any(process.ready and not process.chunks for process in processes)
+        busy = any(process.chunks for process in processes)
+        waiting = int(self.ledger.waiting[RECORDS]) and not self._dispatcher.ready_chains
+        if self.admission.held_back or (idle and busy and waiting):
+            return "ordering"
+        return NONE
 
     def snapshot(self) -> Snapshot:
         """Return one frozen picture of the worker."""
-        return self.status.snapshot()
+        return take_picture(
+            ledger=self.ledger,
+            limits=self._limits,
+            standing=self._standing,
+            measuring=self.measuring,
+            most_admitted_ratio=self._most_admitted_ratio,
+            joined=self._joined,
+            ownership=self.ownership,
+            pauses=self._pauses,
+            settlement=self._settlement,
+            status=self._status,
+        )
 
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` where the sums do not agree with what is held."""
-        self.status.check()
-
-    def partitions(self) -> tuple[Partition, ...]:
-        """Return the assigned partitions."""
-        return tuple(self.ownership.states)
+        invariants.check(self.ledger, self.ownership)

@@ -14,12 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from consumer.core.work import HEAVY_CLASS_FROM, Piece, PieceState
-from sizing.bounds import (
-    drain_bound_seconds,
-    effective_processes,
-    predicted_drain_seconds,
-    room_for_work_bytes,
-)
+from sizing.charge import Charge, effective_processes, room_for_work_bytes
 from sizing.classes import CLASS_COUNT
 from sizing.load import CLASS_RECORDS, LOAD_WIDTH, PAYLOAD_BYTES, RECORDS, VERTICES, Load
 from sizing.model import CostModel, largest_units_of_class, prior_model
@@ -176,25 +171,18 @@ class ProcessSlots:
         return max(self.keeps_bytes, max((c.predicted_bytes for c in self.chunks), default=0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """What is in flight, valued in both inequalities."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """Records that would be admitted, as a charge beside what is in flight."""
 
-    messages: int
-    vertices: int
-    held_bytes: float
-    inside_bytes: float
-    room_bytes: float
-    seconds: float
+    load: Load
+    #: bytes that admitting them takes from what is fetched and not admitted
+    pending_bytes: int
+    #: of the heaviest of them
+    heaviest_bytes: float
+    heaviest_seconds: float
+    #: longest chain with them
     longest_chain_seconds: float
-    effective_processes: float
-    drain_bound_seconds: float
-    predicted_drain_seconds: float
-
-    @property
-    def used_bytes(self) -> float:
-        """Left side of the memory inequality."""
-        return self.held_bytes + self.inside_bytes
 
 
 class Ledger:
@@ -316,87 +304,43 @@ class Ledger:
         """Charge of all processes."""
         return sum(process.inside_bytes() for process in self.processes)
 
-    def held_bytes(self, extra: Load | None = None) -> float:
+    def held_bytes(self) -> float:
         """Raw bytes of all in flight, of what is fetched and of what is not acknowledged."""
-        load = self.in_flight if extra is None else self.in_flight + extra
-        return self.model.held_bytes(load) + self.pending_bytes + self.delivery_bytes
+        return self.model.held_bytes(self.in_flight) + self.pending_bytes + self.delivery_bytes
 
-    def value(
-        self,
-        extra: Load | None = None,
-        *,
-        extra_held_released: float = 0.0,
-        extra_heaviest_bytes: float = 0.0,
-        extra_heaviest_seconds: float = 0.0,
-        longest_chain_seconds: float | None = None,
-    ) -> Charge:
-        """Value what is in flight, with ``extra`` waiting records beside it if given.
-
-        Parameters
-        ----------
-        extra : Load, optional
-            Records that would be admitted.
-        extra_held_released : float
-            Bytes that admitting them takes from the pending ones.
-        extra_heaviest_bytes, extra_heaviest_seconds : float
-            Working bytes and seconds of the heaviest of them.
-        longest_chain_seconds : float, optional
-            Longest chain with them; by default that of the chain table.
-        """
-        model = self.model
-        waiting = self.waiting if extra is None else self.waiting + extra
-        working = waiting + self.inside
-        all_held = self.totals.sum(axis=0)
-        if extra is not None:
-            all_held = all_held + extra
-        held = (
-            model.held_bytes(all_held)
-            + self.pending_bytes
-            - extra_held_released
-            + self.delivery_bytes
-        )
-        inside = self.inside_bytes()
+    def value(self, candidate: Candidate | None = None) -> Charge:
+        """Value what is in flight, with records that would be admitted beside it if given."""
+        model, processes = self.model, len(self.processes)
+        working, held = self.waiting + self.inside, self.in_flight
+        held_bytes = float(self.pending_bytes + self.delivery_bytes)
         heaviest_bytes, heaviest_seconds = self.heaviest_waiting.heaviest(self.waiting, model)
-        heaviest_bytes = max(heaviest_bytes, extra_heaviest_bytes)
-        processes = len(self.processes)
-        room = room_for_work_bytes(inside, heaviest_bytes, processes, self.available_bytes)
-        seconds = model.seconds(working)
-        longest = (
-            self.chains.longest_seconds()
-            if longest_chain_seconds is None
-            else longest_chain_seconds
-        )
-        longest = max(longest, heaviest_seconds, extra_heaviest_seconds)
-        effective = effective_processes(
-            min(room, self.available_bytes) or room,
-            model.mean_working_bytes(working),
-            processes,
-        )
-        messages = int(working[RECORDS])
+        if candidate is None:
+            longest = self.chains.longest_seconds()
+        else:
+            working, held = working + candidate.load, held + candidate.load
+            held_bytes -= candidate.pending_bytes
+            heaviest_bytes = max(heaviest_bytes, candidate.heaviest_bytes)
+            heaviest_seconds = max(heaviest_seconds, candidate.heaviest_seconds)
+            longest = candidate.longest_chain_seconds
+        available = self.available_bytes
+        inside_bytes = self.inside_bytes()
+        room = room_for_work_bytes(inside_bytes, heaviest_bytes, processes, available)
         return Charge(
-            messages=messages,
-            vertices=int(all_held[VERTICES]),
-            held_bytes=held,
-            inside_bytes=inside,
+            held=held,
+            working=working,
+            held_bytes=held_bytes + model.held_bytes(held),
+            inside_bytes=inside_bytes,
             room_bytes=room,
-            seconds=seconds,
-            longest_chain_seconds=longest,
-            effective_processes=effective,
-            drain_bound_seconds=drain_bound_seconds(
-                messages,
-                seconds,
-                longest,
-                parent_seconds_per_message=model.parent_seconds_per_message,
-                effective=effective,
-                chunk_seconds=self.chunk_seconds,
+            seconds=model.seconds(working),
+            longest_chain_seconds=max(longest, heaviest_seconds),
+            effective_processes=effective_processes(
+                # With no memory known yet, the room alone says what may work at once.
+                min(room, available) or room,
+                model.mean_working_bytes(working),
+                processes,
             ),
-            predicted_drain_seconds=predicted_drain_seconds(
-                messages,
-                seconds,
-                longest,
-                parent_seconds_per_message=model.parent_seconds_per_message,
-                effective=effective,
-            ),
+            parent_seconds_per_message=model.parent_seconds_per_message,
+            chunk_seconds=self.chunk_seconds,
         )
 
     def counts(self) -> dict[str, tuple[int, int, int]]:

@@ -18,13 +18,21 @@ class _Explained(StrEnum):
     """A code with its meaning."""
 
     meaning: str
+    #: the same for somebody who has not read the documentation
+    headline: str
 
-    def __new__(cls, code: str, meaning: str) -> Self:
-        """Make a member of a code and its meaning."""
+    def __new__(cls, code: str, meaning: str, headline: str = "") -> Self:
+        """Make a member of a code and its words."""
         member = str.__new__(cls, code)
         member._value_ = code
         member.meaning = meaning
+        member.headline = headline or meaning
         return member
+
+    @classmethod
+    def of(cls, code: str) -> Self:
+        """Return the member with a code."""
+        return next(member for member in cls if member.value == code)
 
 
 class Reason(_Explained):
@@ -69,21 +77,32 @@ class RetryReason(_Explained):
 class SizingReason(_Explained):
     """Why a sizing was published."""
 
-    WARM_UP = "warm-up", "the first measuring window was enough"
-    INTERVAL = "interval", "time has passed"
+    WARM_UP = (
+        "warm-up",
+        "the first measuring window was enough",
+        "first measurement of the live traffic",
+    )
+    INTERVAL = "interval", "time has passed", "measured again, as it does at regular times"
     MIX_DRIFT = (
         "mix-drift",
         "a bound of the recent mix is a fifth away from the published one, beyond its error",
+        "the traffic has another mix",
     )
     NEW_CLASS = (
         "new-class",
         "a size class that was not in the last sample has a twentieth of the work or of the bytes",
+        "records of a size not seen before",
     )
     PREDICTION_FAILED = (
         "prediction-failed",
         "of the last four chunks three took less than half or more than 1.5 times what was predicted",
+        "work took another time than predicted",
     )
-    MEMORY_LIMIT = "memory-limit", "the available memory moved by a tenth"
+    MEMORY_LIMIT = (
+        "memory-limit",
+        "the available memory moved by a tenth",
+        "the memory that is free for work changed",
+    )
 
 
 class KillReason(_Explained):

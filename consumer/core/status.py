@@ -1,259 +1,249 @@
-"""Status: the worker's state with its cause in words, what limits it now, and its picture.
+"""Status: the worker's state with its cause in words, and what limits it now.
 
-Owns the state names' meaning and the invariants of the whole core. Reads everything, changes
-nothing but its own clocks. A stall is not backpressure: backpressure finishes work.
+Owns the table of states, the seconds spent in each, and the log line of a change. Is told facts
+and nothing else of the worker. A stall is not backpressure: backpressure finishes work.
+
+Rules: the states are asked in the order of the table, and the first that gives a cause is the
+state. The last one always does.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
-
-import numpy as np
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from consumer.core.commands import Command, Say
-from consumer.core.config import Mode
 from consumer.core.ledger import ProcessSlots
-from consumer.core.snapshot import BOUNDS, OUTCOMES, STATES, Snapshot
-from consumer.core.work import Piece, PieceState
-from sizing.load import PAYLOAD_BYTES, RECORDS, VERTICES
-
-if TYPE_CHECKING:
-    from consumer.core.flow import Flow
+from consumer.core.limits import NONE, Kind, Limit
+from sizing.load import RECORDS, VERTICES
 
 #: Nothing to do for this long is idle.
 IDLE_AFTER_SECONDS = 1.0
 #: Nothing finished for longer than the heaviest predicted record, this many times, and this.
 STALL_FACTOR = 4.0
 STALL_MARGIN_SECONDS = 5.0
+#: The state is looked at this often.
+LOOK_SECONDS = 0.05
 
 
-class Status:
-    """State, cause and picture of a ``Flow``."""
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the state depends on."""
 
-    def __init__(self, flow: Flow) -> None:
-        self._flow = flow
-        self.state = "idle"
-        self.cause = "no record has arrived"
-        self.limited_by = "none"
-        self._seconds: Counter[str] = Counter(dict.fromkeys(STATES, 0.0))
-        self._now: float | None = None
-        self._said: tuple[str, str] | None = None
-        self._looked_at = -np.inf
-        self.waiting_for_instance_id = False
-
-    def observe(self, now: float) -> None:
-        """Account the time since the last step and look at the state again (20 times a second)."""
-        if self._now is not None:
-            self._seconds[self.state] += max(0.0, now - self._now)  # type: ignore[assignment]
-        self._now = now
-        if now - self._looked_at >= 0.05 or self._flow.stopping:
-            self._looked_at = now
-            self.state, self.cause = self._find_state(now)
-            self.limited_by = self._find_limit()
-
-    def say(self) -> list[Command]:
-        """Return one log line when the state has changed."""
-        if self._said is not None and self._said[0] == self.state:
-            return []
-        self._said = (self.state, self.cause)
-        return [Say("info", f"{self.state}: {self.cause}", {"state": self.state})]
-
-    # -- the state ---------------------------------------------------------------------------
-
-    def _find_state(self, now: float) -> tuple[str, str]:
-        flow = self._flow
-        ledger = flow.ledger
-        held = int(ledger.in_flight[RECORDS])
-        if flow.stopping:
-            return "draining", f"finishing {held:,} records before leaving"
-        if self.waiting_for_instance_id:
-            return "waiting-for-instance-id", "the broker still holds this member's old instance"
-        if ledger.empty and not ledger.pending_bytes:
-            if flow.last_fetched_at is None:
-                return "idle", "no record has arrived"
-            last = max(flow.last_fetched_at, flow.settlement.last_finished_at)
-            if now - last >= IDLE_AFTER_SECONDS:
-                return "idle", f"nothing to do since {now - last:.0f} s"
-        stalled = self._find_stall(now)
-        if stalled:
-            return "stalled", stalled
-        retrying = int(ledger.totals[PieceState.RETRYING][RECORDS])
-        if held and retrying == held:
-            return "waiting-on-retries", f"all {held:,} records in flight wait for a retry"
-        if not flow.measuring.sized and flow.config.fixed_vertices is None:
-            return "warming-up", f"measuring live traffic, {held:,} records in flight"
-        if self._refuser():
-            return "backpressured", self._why_full()
-        return "running", f"{held:,} records in flight"
-
-    def _find_stall(self, now: float) -> str:
-        flow = self._flow
-        ledger = flow.ledger
-        working = [p for p in ledger.processes if p.chunks]
-        if not working:
-            waiting = int(ledger.waiting[RECORDS])
-            ready = sum(p.ready for p in ledger.processes)
-            since = max(flow.settlement.last_finished_at, flow.last_fetched_at or now)
-            if waiting and not ready and now - since > STALL_MARGIN_SECONDS:
-                return f"no handler process is ready and {waiting:,} records wait"
-            return ""
-        began = max(p.chunks[0].started_at for p in working)
-        since = max(flow.settlement.last_finished_at, began)
-        longest = max(p.chunks[0].predicted_seconds for p in working)
-        if now - since <= STALL_FACTOR * longest + STALL_MARGIN_SECONDS:
-            return ""
-        return f"nothing has finished for {now - since:.0f} s: {_inside(ledger.processes)}"
-
-    def _refuser(self) -> str:
-        """Return what keeps the next record out, or did until the way down is gone."""
-        pauses = self._flow.pauses
-        return pauses.refuser or self._flow.admission.refused_by or pauses.full_by
-
-    def _why_full(self) -> str:
-        flow = self._flow
-        refuser = self._refuser()
-        if refuser == "delivery":
-            return "the broker refuses what has to be produced"
-        inside = _inside(flow.ledger.processes)
-        words = {
-            "memory": "the memory bound is reached",
-            "deadline": "the deadline bound is reached",
-            "fixed": "the fixed budget is reached",
-            "cap": "the cap is reached",
-            "initial": "the small budget before the first sizing is reached",
-        }
-        return f"{words.get(refuser, 'no room')}; {inside}"
-
-    def _find_limit(self) -> str:
-        flow = self._flow
-        if flow.config.mode is Mode.SHADOW and not flow.admission.refused_by:
-            return "none"
-        refuser = self._refuser()
-        if refuser in {"memory", "deadline"} and flow.measuring.ramp_holds:
-            return "ramp"
-        if refuser in {"memory", "deadline", "cap", "fixed", "initial"}:
-            return refuser
-        ledger = flow.ledger
-        idle = any(p.ready and not p.chunks for p in ledger.processes)
-        busy = any(p.chunks for p in ledger.processes)
-        if flow.admission.held_back or (
-            idle and busy and int(ledger.waiting[RECORDS]) and not flow.dispatcher.ready_chains
-        ):
-            return "ordering"
-        return "none"
-
-    # -- the picture -------------------------------------------------------------------------
-
-    def snapshot(self) -> Snapshot:
-        """Return one frozen picture."""
-        flow = self._flow
-        ledger = flow.ledger
-        charge = ledger.value()
-        in_flight = ledger.in_flight
-        verdict = flow.admission.judge(flow.gate())
-        now = self._now or 0.0
-        report = flow.measuring.report
-        deadline = flow.limits.drain_deadline_seconds
-        ratios = {
-            "memory": verdict.ratio("memory"),
-            "deadline": charge.drain_bound_seconds / deadline if deadline else 0.0,
-        }
-        bound_vertices = dict.fromkeys(BOUNDS, 0)
-        bound_messages = dict.fromkeys(BOUNDS, 0)
-        if report is not None:
-            bound_vertices = {
-                "memory": report.memory_bound_vertices,
-                "deadline": report.deadline_bound_vertices,
-            }
-            bound_messages = {
-                "memory": report.memory_bound_messages,
-                "deadline": report.deadline_bound_messages,
-            }
-        budget_vertices = report.vertex_budget if report else 0
-        budget_messages = report.message_budget if report else 0
-        if flow.config.fixed_vertices is not None:
-            if budget_vertices:
-                budget_messages = max(
-                    1, budget_messages * flow.config.fixed_vertices // budget_vertices
-                )
-            budget_vertices = flow.config.fixed_vertices
-        return Snapshot(
-            at=now,
-            state=self.state,
-            state_cause=self.cause,
-            state_seconds={state: float(self._seconds[state]) for state in STATES},
-            limited_by=self.limited_by,
-            sizing=report,
-            budget_vertices=budget_vertices,
-            budget_messages=budget_messages,
-            bound_vertices=bound_vertices,
-            bound_messages=bound_messages,
-            binding=report.binding if report else "",
-            in_flight_messages=int(in_flight[RECORDS]),
-            in_flight_vertices=int(in_flight[VERTICES]),
-            in_flight_bytes=int(in_flight[PAYLOAD_BYTES]),
-            used_ratio=ratios,
-            most_admitted_ratio=flow.most_admitted_ratio,
-            charged_vertices={b: ratios[b] * bound_vertices[b] for b in BOUNDS},
-            memory_available_bytes=flow.limits.memory_available_bytes,
-            drain_deadline_seconds=deadline,
-            deadline_source=flow.limits.deadline_source,
-            drain_bound_seconds=charge.drain_bound_seconds,
-            predicted_drain_seconds=charge.predicted_drain_seconds,
-            assigned=tuple(flow.ownership.states),
-            paused=tuple(flow.pauses.paused),
-            pauses_total=flow.pauses.pauses_total,
-            resumes_total=flow.pauses.resumes_total,
-            paused_seconds_total=flow.pauses.paused_seconds(now),
-            messages_total={o: flow.settlement.outcomes[o] for o in OUTCOMES},
-            vertices_total=flow.settlement.vertices_total,
-            dead_letters_total=dict(flow.settlement.dead_letters),
-            sizings_total=dict(flow.measuring.sizings),
-            last_sizing_at=report.at if report else 0.0,
-            committed_end={
-                p: end
-                for p, s in flow.ownership.states.items()
-                if (end := s.committed_end()) is not None
-            },
-            processes_ready=sum(p.ready for p in ledger.processes),
-            processes=len(ledger.processes),
-            mode=str(flow.config.mode),
-        )
-
-    # -- invariants --------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Raise ``AssertionError`` where the sums do not agree with the pieces that are held."""
-        flow = self._flow
-        totals = np.zeros_like(flow.ledger.totals)
-        pieces: set[Piece] = set()
-        for state in flow.ownership.states.values():
-            for run in state.runs:
-                pieces |= run.unfinished.keys()
-        for process in flow.ledger.processes:
-            for chunk in process.chunks:
-                pieces |= set(chunk.pieces)
-        for piece in pieces:
-            totals[piece.state] += piece.load
-        assert np.array_equal(totals, flow.ledger.totals), "the ledger differs from what is held"
-        pending = sum(
-            int(flow.ledger.model.held_bytes(run.load))
-            for state in flow.ownership.states.values()
-            for run in state.pending
-        )
-        assert pending == flow.ledger.pending_bytes, "pending bytes differ from what is fetched"
+    now: float
+    #: records in flight, and those of them that wait for a process or for a retry
+    held: int
+    waiting: int
+    retrying: int
+    #: nothing is in flight, and nothing fetched waits for room
+    empty: bool
+    processes: tuple[ProcessSlots, ...]
+    #: when a record was fetched last; None before the first
+    fetched_at: float | None
+    #: when something was finished last
+    finished_at: float
+    stopping: bool
+    waits_for_instance_id: bool
+    #: there is a budget: a sizing, or a fixed one
+    measured: bool
+    #: what keeps the next record out, or did until the way down is gone
+    refused_by: Limit | None
 
 
-def _inside(processes: list[ProcessSlots]) -> str:
+@dataclass(frozen=True, slots=True)
+class State:
+    """One row of the table."""
+
+    name: str
+    #: the question that the facts are asked, for the diagram
+    when: str
+    #: for the documentation
+    meaning: str
+    #: why, in words; empty when this is not the state
+    cause: Callable[[Facts], str]
+
+
+def _draining(facts: Facts) -> str:
+    return f"finishing {facts.held:,} records before leaving" if facts.stopping else ""
+
+
+def _waiting_for_instance_id(facts: Facts) -> str:
+    held = "the broker still holds this member's old instance"
+    return held if facts.waits_for_instance_id else ""
+
+
+def _idle(facts: Facts) -> str:
+    if not facts.empty:
+        return ""
+    if facts.fetched_at is None:
+        return "no record has arrived"
+    quiet_seconds = facts.now - max(facts.fetched_at, facts.finished_at)
+    return (
+        f"nothing to do since {quiet_seconds:.0f} s" if quiet_seconds >= IDLE_AFTER_SECONDS else ""
+    )
+
+
+def _stalled(facts: Facts) -> str:
+    working = [process for process in facts.processes if process.chunks]
+    if not working:
+        ready = any(process.ready for process in facts.processes)
+        since = max(facts.finished_at, facts.now if facts.fetched_at is None else facts.fetched_at)
+        if facts.waiting and not ready and facts.now - since > STALL_MARGIN_SECONDS:
+            return f"no handler process is ready and {facts.waiting:,} records wait"
+        return ""
+    since = max(facts.finished_at, *(process.chunks[0].started_at for process in working))
+    longest = max(process.chunks[0].predicted_seconds for process in working)
+    if facts.now - since <= STALL_FACTOR * longest + STALL_MARGIN_SECONDS:
+        return ""
+    return f"nothing has finished for {facts.now - since:.0f} s: {_inside(facts.processes)}"
+
+
+def _waiting_on_retries(facts: Facts) -> str:
+    if not facts.held or facts.retrying < facts.held:
+        return ""
+    return f"all {facts.held:,} records in flight wait for a retry"
+
+
+def _warming_up(facts: Facts) -> str:
+    return "" if facts.measured else f"measuring live traffic, {facts.held:,} records in flight"
+
+
+def _backpressured(facts: Facts) -> str:
+    if facts.refused_by is None:
+        return ""
+    if facts.refused_by.kind is Kind.HOLD:
+        return facts.refused_by.when_full
+    return f"{facts.refused_by.when_full}; {_inside(facts.processes)}"
+
+
+def _running(facts: Facts) -> str:
+    return f"{facts.held:,} records in flight"
+
+
+def _inside(processes: tuple[ProcessSlots, ...]) -> str:
     """Say what the processes work on."""
-    working = [p for p in processes if p.chunks]
-    heavy = [p.chunks[0] for p in working if p.chunks[0].heavy]
+    working = [process for process in processes if process.chunks]
+    heavy = [process.chunks[0] for process in working if process.chunks[0].heavy]
     if heavy:
         most = max(int(chunk.load[VERTICES]) for chunk in heavy)
         return (
             f"{len(heavy)} of {len(processes)} processes are inside one record of up to"
             f" {most:,} vertices"
         )
-    records = sum(int(c.load[RECORDS]) for p in working for c in p.chunks)
+    records = sum(int(chunk.load[RECORDS]) for process in working for chunk in process.chunks)
     return f"{len(working)} of {len(processes)} processes work on {records:,} records"
+
+
+STATES: tuple[State, ...] = (
+    State(
+        "draining",
+        "a stop was asked for",
+        "finishing before it leaves",
+        _draining,
+    ),
+    State(
+        "waiting-for-instance-id",
+        "the broker refuses the static member's id",
+        "the broker still holds this static member's old instance",
+        _waiting_for_instance_id,
+    ),
+    State(
+        "idle",
+        f"nothing is held, for {IDLE_AFTER_SECONDS:g} s",
+        "nothing to do",
+        _idle,
+    ),
+    State(
+        "stalled",
+        f"nothing finished for {STALL_FACTOR:g} times the heaviest prediction"
+        f" and {STALL_MARGIN_SECONDS:g} s",
+        "holding work, and nothing finished for far longer than predicted; the cause says what the"
+        " processes are inside of",
+        _stalled,
+    ),
+    State(
+        "waiting-on-retries",
+        "all that is in flight waits for a retry",
+        "everything in flight waits for another attempt",
+        _waiting_on_retries,
+    ),
+    State(
+        "warming-up",
+        "there is no size yet",
+        "measuring live traffic, handling it for real",
+        _warming_up,
+    ),
+    State(
+        "backpressured",
+        "a limit keeps the next record out",
+        "full, and finishing work: this is what it is for",
+        _backpressured,
+    ),
+    State(
+        "running",
+        "none of these",
+        "there is room",
+        _running,
+    ),
+)
+STATE_NAMES = tuple(state.name for state in STATES)
+
+
+def find_state(facts: Facts) -> tuple[str, str]:
+    """Return the state and its cause in words."""
+    causes = ((state.name, state.cause(facts)) for state in STATES)
+    return next((name, cause) for name, cause in causes if cause)
+
+
+class Status:
+    """The state over time."""
+
+    def __init__(self) -> None:
+        self.state = "idle"
+        self.cause = "no record has arrived"
+        #: name of a limit, or "none"
+        self.limited_by = NONE
+        #: seconds spent in each state so far
+        self.seconds: dict[str, float] = dict.fromkeys(STATE_NAMES, 0.0)
+        self.now: float | None = None
+        self._looked_at = float("-inf")
+        self._said = ""
+
+    def pass_time(self, now: float) -> None:
+        """Account the time since the last step."""
+        if self.now is not None:
+            self.seconds[self.state] += max(0.0, now - self.now)
+        self.now = now
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to look at the state again (20 times a second)."""
+        return now - self._looked_at >= LOOK_SECONDS
+
+    def look(self, facts: Facts, limited_by: str) -> list[Command]:
+        """Find the state anew; return one log line when it has changed."""
+        self._looked_at = facts.now
+        self.state, self.cause = find_state(facts)
+        self.limited_by = limited_by
+        if self._said == self.state:
+            return []
+        self._said = self.state
+        return [Say("info", f"{self.state}: {self.cause}", {"state": self.state})]
+
+
+def states_table_markdown() -> str:
+    """Return the table of states as Markdown, for the documentation."""
+    lines = ["| `state` | what it means |", "| --- | --- |"]
+    lines += [f"| `{state.name}` | {state.meaning} |" for state in STATES]
+    return "\n".join(lines) + "\n"
+
+
+def states_diagram_markdown() -> str:
+    """Return the order in which the states are asked as a diagram, for the documentation."""
+    lines = ["```mermaid", "flowchart TD"]
+    for number, state in enumerate(STATES[:-1]):
+        lines.append(f'    q{number}{{{{"{state.when}?"}}}} -- yes --> s{number}["{state.name}"]')
+        after = (
+            f"q{number + 1}" if number + 2 < len(STATES) else f's{number + 1}["{STATES[-1].name}"]'
+        )
+        lines.append(f"    q{number} -- no --> {after}")
+    return "\n".join([*lines, "```"]) + "\n"

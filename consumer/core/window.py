@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consumer.core.columns import Partition
 from consumer.core.work import HEAVY_CLASS_FROM, Run
@@ -92,6 +93,10 @@ class Window:
         if total <= 0:
             return 1.0
         return float(np.sqrt(WITHIN_CLASS_FACTOR * (costs * costs / records).sum())) / total
+
+    def holds_any_of(self, classes: NDArray[np.bool_]) -> bool:
+        """Whether the window has records of any of these size classes."""
+        return bool(((self.load[CLASS_RECORDS] > 0) & classes).any())
 
     def largest_chain_ratio(self, model: CostModel) -> float:
         """Share of the window's seconds in its largest chain, in [0, 1]."""

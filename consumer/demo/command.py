@@ -22,7 +22,7 @@ from consumer.demo.feed import Feed
 from consumer.demo.scenario import DEAD_LETTERS, TOPICS, phases
 from consumer.demo.summary import summary
 from consumer.demo.view import Live, Plain, Scene, View
-from consumer.demo.watch import Watch
+from consumer.demo.watch import Sizing, Watch
 from consumer.demo.worker import GROUP, DemoWorker
 from consumer.signals import StopSignals
 
@@ -139,6 +139,12 @@ class _Stage:
         return all(done.get(place, 0) >= n for place, n in self._feed.produced.items())
 
 
+def _sizing(sizing: Sizing) -> dict[str, object]:
+    data = asdict(sizing)
+    bounds = data.pop("bounds")
+    return data | {f"{name}_bound_vertices": vertices for name, vertices in bounds.items()}
+
+
 def _report(watch: Watch, account: Account, url: str) -> dict[str, object]:
     return {
         "produced": account.produced,
@@ -151,7 +157,7 @@ def _report(watch: Watch, account: Account, url: str) -> dict[str, object]:
         "uncommitted": account.uncommitted,
         "evictions": watch.evictions,
         "max_charge_over_budget": round(watch.most_admitted_ratio - 1.0, 4) + 0.0,
-        "sizings": [asdict(sizing) for sizing in watch.sizings],
+        "sizings": [_sizing(sizing) for sizing in watch.sizings],
         "states": {state: round(t, 2) for state, t in watch.state_seconds.items()},
         "limited_by": {cause: round(t, 2) for cause, t in watch.limit_seconds.items()},
         "pauses": watch.picture.pauses,

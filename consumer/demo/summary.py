@@ -76,16 +76,12 @@ def _bound_sentences(watch: Watch) -> Iterator[str]:
         f"  It sized itself {len(watch.sizings)} times: between {least.vertex_budget:,} vertices in"
         f" flight (the {least.binding} bound) and {most.vertex_budget:,} (the {most.binding} bound)."
     )
-    binding = {s.binding for s in watch.sizings}
-    if binding == {"memory", "deadline"}:
-        yield (
-            "  Both bounds had their turn. Where memory binds, a larger container lets more in;"
-            " where the deadline binds, a faster handler or a longer deadline does."
-        )
-    elif binding == {"memory"}:
-        yield "  Memory bound all the time: a larger container would let more in."
+    binding = dict.fromkeys(s.binding for s in watch.sizings)
+    limits = [watch.picture.limit(name) for name in binding]
+    if len(limits) > 1:
+        yield f"  {'Both' if len(limits) == 2 else 'Several'} bounds had their turn. To let more in:"
+        for limit in limits:
+            yield f"    where {limit['when_binding']}: {limit['what_to_do']}"
     else:
-        yield (
-            "  The deadline bound all the time: a faster handler or a longer deadline would let"
-            " more in; more memory would not."
-        )
+        (limit,) = limits
+        yield f"  All the time {limit['when_binding']}. To let more in: {limit['what_to_do']}."

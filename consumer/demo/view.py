@@ -18,9 +18,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from consumer.core.limits import Kind
+from consumer.core.reasons import SizingReason
 from consumer.demo.feed import Feed
 from consumer.demo.watch import Picture, Sizing, Watch
-from consumer.demo.worker import SHUTDOWN_GRACE_SECONDS
 
 _INTRODUCTION = (
     "The worker measures what a vertex costs here, in bytes and in seconds, and takes from Kafka"
@@ -37,16 +38,6 @@ _STATE_COLOURS = {"running": "green", "backpressured": "yellow", "stalled": "red
 _STEPS = {
     "starting": "starting the worker",
     "draining": "no more traffic; what waits is worked off",
-}
-#: Why the worker sized itself, for somebody who has not read the documentation.
-REASONS = {
-    "warm-up": "first measurement of the live traffic",
-    "interval": "measured again, as it does at regular times",
-    "mix-drift": "the traffic has another mix",
-    "new-class": "records of a size not seen before",
-    "prediction-failed": "work took another time than predicted",
-    "memory-limit": "the memory that is free for work changed",
-    "processes": "the number of processes changed",
 }
 
 
@@ -148,7 +139,7 @@ def drawn(scene: Scene, step: str, watch: Watch, feed: Feed, width: int) -> Rend
             Text(),
             Text.assemble(("now  ", "dim"), (_title(step, feed), "bold")),
             Text(),
-            _bounds(scene, picture, _BAR_CELLS if width >= _WIDTH else _BAR_CELLS // 2),
+            _bounds(picture, _BAR_CELLS if width >= _WIDTH else _BAR_CELLS // 2),
             Text(),
             _now(picture, feed),
             Text(),
@@ -169,17 +160,17 @@ def _title(step: str, feed: Feed) -> str:
     return f"{phase.name}: {phase.words}"
 
 
-def _bounds(scene: Scene, picture: Picture, bar_cells: int) -> RenderableType:
+def _bounds(picture: Picture, bar_cells: int) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("may be in flight", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column("vertices", justify="right", no_wrap=True)
     table.add_column("of it in use", no_wrap=True)
     table.add_column(no_wrap=True)
-    free = picture.memory_available_bytes >> 20
-    memory = f"in {scene.memory_limit_bytes >> 20} MiB" + (f", {free} free" if free else "")
-    deadline = picture.drain_deadline_seconds or SHUTDOWN_GRACE_SECONDS / 2
-    for name, words in (("memory", memory), ("deadline", f"done in {deadline:.1f} s")):
+    for limit in picture.limits:
+        if limit["kind"] != Kind.BOUND:
+            continue
+        name, words = limit["name"], limit["limit"] or ""
         binds = picture.binding == name
         bound = picture.bounds.get(name, 0)
         style = "bold" if binds else ""
@@ -256,7 +247,7 @@ def _sizings(sizings: Iterable[Sizing]) -> RenderableType:
             f"{sizing.at_seconds:.1f} s",
             f"{sizing.vertex_budget:,}",
             sizing.binding,
-            REASONS.get(sizing.reason, sizing.reason),
+            SizingReason.of(sizing.reason).headline,
         )
     for _ in range(_SIZINGS_SHOWN - len(rows)):
         table.add_row("", "", "", "")
@@ -264,8 +255,8 @@ def _sizings(sizings: Iterable[Sizing]) -> RenderableType:
 
 
 def _sizing_words(sizing: Sizing) -> str:
+    bounds = ", ".join(f"{name} {vertices:,}" for name, vertices in sizing.bounds.items())
     return (
-        f"{REASONS.get(sizing.reason, sizing.reason)}; budget {sizing.vertex_budget:,} vertices,"
-        f" the {sizing.binding} binds (memory {sizing.memory_bound_vertices:,},"
-        f" deadline {sizing.deadline_bound_vertices:,})"
+        f"{SizingReason.of(sizing.reason).headline}; budget {sizing.vertex_budget:,} vertices,"
+        f" the {sizing.binding} bound binds ({bounds})"
     )

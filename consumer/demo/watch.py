@@ -9,13 +9,14 @@ from __future__ import annotations
 import http.client
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import psutil
 
+from consumer.core.limits import LIMITS
 from consumer.demo.feed import Partition
 from sizing.memory import proportional_set_bytes
 
@@ -35,8 +36,8 @@ class Sizing:
     binding: str
     #: what limited the work in flight when it was seen
     limited_by: str
-    memory_bound_vertices: int
-    deadline_bound_vertices: int
+    #: bound -> vertices
+    bounds: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -49,13 +50,15 @@ class Picture:
     binding: str | None = None
     vertex_budget: int = 0
     message_budget: int = 0
+    #: what may limit the work, as ``/budget`` lists it
+    limits: Sequence[Mapping[str, Any]] = tuple(
+        {"name": row.name, "kind": row.kind, "limit": None} for row in LIMITS.bounds
+    )
     bounds: Mapping[str, int] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)
     in_flight_messages: int = 0
     in_flight_vertices: int = 0
     in_flight_bytes: int = 0
-    drain_deadline_seconds: float = 0.0
-    memory_available_bytes: int = 0
     partitions: int = 0
     paused: int = 0
     pauses: int = 0
@@ -63,6 +66,10 @@ class Picture:
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     processes_ready: int = 0
     processes: int = 0
+
+    def limit(self, name: str) -> Mapping[str, Any]:
+        """Return what ``/budget`` says of one limit."""
+        return next(limit for limit in self.limits if limit["name"] == name)
 
     @property
     def is_ready(self) -> bool:
@@ -154,14 +161,13 @@ class Watch:
             binding=said["binding"],
             vertex_budget=figures["vertex_budget"],
             message_budget=figures["message_budget"],
+            limits=said["limits"],
             bounds=figures["bound_vertices"],
             # Absent while one record alone takes all the room.
             used={bound: 1.0 if r is None else r for bound, r in figures["used_ratio"].items()},
             in_flight_messages=figures["in_flight_messages"],
             in_flight_vertices=figures["in_flight_vertices"],
             in_flight_bytes=figures["in_flight_bytes"],
-            drain_deadline_seconds=figures["drain_deadline_seconds"],
-            memory_available_bytes=figures["memory_available_bytes"],
             partitions=len(partitions),
             paused=sum(p["paused"] for p in partitions),
             pauses=totals["pauses"],
@@ -195,7 +201,6 @@ class Watch:
                 sizing["message_budget"],
                 sizing["binding"],
                 picture.limited_by,
-                sizing["memory_bound_vertices"],
-                sizing["deadline_bound_vertices"],
+                picture.bounds,
             )
         )

@@ -171,8 +171,8 @@ def bound_ratios(simulation: Simulation, at: float) -> tuple[float, float]:
         (s for s in simulation.trace.snapshots if s.at >= at), simulation.trace.snapshots[-1]
     )
     true = true_bounds(simulation, snapshot)
-    memory = snapshot.bound_vertices["memory"] / max(true.memory_vertices, 1)
-    return memory, snapshot.bound_vertices["deadline"] / max(true.deadline_vertices, 1)
+    memory = snapshot.bound_vertices["memory"] / max(true.vertices["memory"], 1)
+    return memory, snapshot.bound_vertices["deadline"] / max(true.vertices["deadline"], 1)
 
 
 def true_bounds(simulation: Simulation, snapshot: Snapshot) -> Bounds:

@@ -6,26 +6,36 @@ import pytest
 
 from consumer.core.config import FlowConfig
 from consumer.core.ledger import Ledger
-from consumer.core.measuring import Limits, Measuring
+from consumer.core.limits import LIMITS, Standing
+from consumer.core.measuring import Measuring
+from consumer.core.reasons import SizingReason
 from sizing.load import CLASS_UNITS, Load
 from sizing.report import SizingReport
 from tests.sizing.mixes import load_of
 
-LIMITS = Limits(15.0, "shutdown-grace", 500_000_000)
+CONFIG = FlowConfig(2)
 #: coastlines of 10,000 vertices in 20 bytes of text each: 20.02 bytes are held per vertex
 COASTLINES = load_of([10_000] * 50, [200_000] * 50)
 
 
 def sized(bytes_per_vertex: float, mix: Load = COASTLINES) -> tuple[Measuring, SizingReport]:
     """Publish a sizing of a mix that was measured at so many working bytes a vertex."""
-    measuring = Measuring(Ledger(2, 0.06), FlowConfig(2))
+    standing = Standing(CONFIG, 15.0, "shutdown-grace", 500_000_000)
+    measuring = Measuring(Ledger(2, 0.06), LIMITS, standing, CONFIG)
+    learning = measuring.learning
     units = mix[CLASS_UNITS]
     for _ in range(10):
-        measuring.seconds_rates.observe(units, 1e-6 * float(units.sum()))
-        measuring.bytes_rates.observe(units, bytes_per_vertex * float(units.sum()))
-    measuring._window.load = mix
-    measuring._window.heaviest_units = {6: 10_000}
-    return measuring, measuring.publish("warm-up", LIMITS, 10.0, 1_000.0)
+        learning.seconds_rates.observe(units, 1e-6 * float(units.sum()))
+        learning.bytes_rates.observe(units, bytes_per_vertex * float(units.sum()))
+    sample(measuring, mix)
+    return measuring, measuring.publish(SizingReason.WARM_UP, 10.0, 1_000.0)
+
+
+def sample(measuring: Measuring, mix: Load) -> None:
+    """Have the next sizing be of a mix."""
+    older = measuring._sampling._older
+    older.load = mix
+    older.heaviest_units = {6: 10_000}
 
 
 def test_implausible_bytes_are_refused_with_the_reason() -> None:
@@ -47,17 +57,17 @@ def test_a_refusal_lasts_until_a_sizing_is_plausible() -> None:
     measuring, report = sized(4.0)
     units = COASTLINES[CLASS_UNITS]
     for _ in range(20):
-        measuring.bytes_rates.observe(units, 5.0 * float(units.sum()))
-    measuring._model_dirty = True
-    measuring.refresh_model()
+        measuring.learning.bytes_rates.observe(units, 5.0 * float(units.sum()))
+    measuring.learning._dirty = True
+    measuring.learning.refresh_model()
     assert measuring._ledger.model.working_bytes(COASTLINES) > 5.0 * 500_000
     for _ in range(20):
-        measuring.bytes_rates.observe(units, 90.0 * float(units.sum()))
-    measuring._window.load = COASTLINES
-    later = measuring.publish("interval", LIMITS, 80.0, 1_070.0)
+        measuring.learning.bytes_rates.observe(units, 90.0 * float(units.sum()))
+    sample(measuring, COASTLINES)
+    later = measuring.publish(SizingReason.INTERVAL, 80.0, 1_070.0)
     assert not [note for note in later.notes if "refused" in note]
     assert later.bytes_per_vertex == pytest.approx(90.0 + 20.02)
-    assert report.memory_bound_vertices > later.memory_bound_vertices
+    assert report.bound_vertices["memory"] > later.bound_vertices["memory"]
 
 
 def test_plausible_bytes_are_charged_as_measured() -> None:

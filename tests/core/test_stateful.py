@@ -22,9 +22,10 @@ from consumer.core import commands as cmd
 from consumer.core import events as ev
 from consumer.core.columns import Partition
 from consumer.core.config import FlowConfig, Ordering
-from consumer.core.flow import INITIAL_CHUNKS, Flow
-from consumer.core.ledger import Charge
+from consumer.core.flow import Flow
+from consumer.core.limits import INITIAL_CHUNKS
 from consumer.core.work import PieceState
+from sizing.charge import Charge
 from sizing.load import PAYLOAD_BYTES, RECORDS, VERTICES, zero_load
 from tests.core import naive
 from tests.core.harness import World
@@ -353,12 +354,12 @@ class CoreMachine(RuleBasedStateMachine):
                 assert used <= available + 1, f"{used:,.0f} of {available:,} bytes"
                 room = available - charge.room_bytes
                 assert charge.held_bytes <= room + 1, f"{charge.held_bytes:,.0f} of {room:,.0f}"
-                deadline = flow.limits.drain_deadline_seconds
+                deadline = flow.snapshot().drain_deadline_seconds
                 drain = charge.drain_bound_seconds
                 assert drain <= deadline + ROUNDING, (
                     f"drains in {drain:.2f} of {deadline:.2f} s: {charge}"
                 )
-                if not flow.measuring.sized:
+                if flow.measuring.report is None:
                     self.check_initial_budget(charge, available)
             return run
 

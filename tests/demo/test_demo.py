@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from consumer import cli
-from consumer.core.snapshot import BOUNDS, CAUSES, STATES
+from consumer.core.limits import LIMITS, NONE
+from consumer.core.status import STATE_NAMES
 from consumer.demo.worker import MEMORY_LIMIT_BYTES
 from tests.waiting import wait_until
 
@@ -71,13 +72,13 @@ def test_every_record_is_accounted_for(tmp_path):
     assert said["max_charge_over_budget"] <= 0.0
     assert 0 < said["peak_bytes"] < MEMORY_LIMIT_BYTES
     assert said["metrics_url"].startswith("http://127.0.0.1:")
-    assert set(said["states"]) <= set(STATES)
+    assert set(said["states"]) <= set(STATE_NAMES)
     assert said["states"]["running"] > 0
     assert said["sizings"][0]["reason"] == "warm-up"
     for sizing in said["sizings"]:
-        bounds = {bound: sizing[f"{bound}_bound_vertices"] for bound in BOUNDS}
+        bounds = {bound: sizing[f"{bound}_bound_vertices"] for bound in ("memory", "deadline")}
         assert sizing["vertex_budget"] == min(bounds.values()) == bounds[sizing["binding"]]
-        assert sizing["limited_by"] in CAUSES
+        assert sizing["limited_by"] in {NONE, *LIMITS.names}
         assert sizing["message_budget"] >= 1
     times = [sizing["at_seconds"] for sizing in said["sizings"]]
     assert times == sorted(times)

@@ -8,20 +8,31 @@ import os
 import pytest
 from rich.console import Console
 
+from consumer.core.reasons import SizingReason
 from consumer.demo.account import Account
 from consumer.demo.broker import Place
 from consumer.demo.feed import Feed
 from consumer.demo.scenario import phases
 from consumer.demo.summary import summary
-from consumer.demo.view import REASONS, Plain, Scene, drawn
+from consumer.demo.view import Plain, Scene, drawn
 from consumer.demo.watch import Picture, Sizing, Watch
 from consumer.explain import explained
 from tests.snapshots import SNAPSHOT
 
 SCENE = Scene("http://127.0.0.1:9464", 160 << 20, real_kafka=False)
 SIZINGS = [
-    Sizing(2.0, "warm-up", 40_000, 39_000, "memory", "none", 40_000, 190_000),
-    Sizing(12.5, "mix-drift", 67_000, 250, "deadline", "deadline", 275_000, 67_000),
+    Sizing(
+        2.0, "warm-up", 40_000, 39_000, "memory", "none", {"memory": 40_000, "deadline": 190_000}
+    ),
+    Sizing(
+        12.5,
+        "mix-drift",
+        67_000,
+        250,
+        "deadline",
+        "deadline",
+        {"memory": 275_000, "deadline": 67_000},
+    ),
 ]
 
 
@@ -83,7 +94,7 @@ def test_lines_for_a_log_say_each_sizing_once(watch, feed):
 
     text = out.getvalue()
     assert text.count("--- night") == 1
-    assert text.count(f"sized: {REASONS['mix-drift']}") == 1
+    assert text.count(f"sized: {SizingReason.MIX_DRIFT.headline}") == 1
     assert text.count("produced, ") == 1
 
 

@@ -148,6 +148,22 @@ def test_core_has_no_way_out(module: str):
     assert all(is_within(n, ("consumer.core",)) for n in names if top(n) == "consumer")
 
 
+@pytest.mark.parametrize("module", [m for m in modules() if not is_within(m, ("consumer.core",))])
+def test_nothing_reaches_into_the_core(module: str):
+    """Events in, commands out, and a snapshot to look at: no part of a ``Flow`` is read or set."""
+    reached = {
+        node.attr
+        for node in ast.walk(modules()[module])
+        if isinstance(node, ast.Attribute)
+        and (
+            (isinstance(node.value, ast.Name) and node.value.id in {"flow", "_flow"})
+            or (isinstance(node.value, ast.Attribute) and node.value.attr in {"flow", "_flow"})
+        )
+    }
+
+    assert reached <= {"step", "snapshot", "check_invariants"}
+
+
 @pytest.mark.parametrize("module", [m for m in modules() if is_within(m, ADAPTERS)])
 def test_adapters_do_not_know_each_other(module: str):
     """An adapter imports neither another adapter, nor the state machine, nor what connects them."""

@@ -6,7 +6,6 @@ environment or an engine are run by ``test_docs_commands``.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import doctest
 import json
@@ -27,17 +26,18 @@ from consumer.batch import Batch, RecordColumns, Settlement
 from consumer.core import deliveries, settle
 from consumer.core.config import FlowConfig
 from consumer.core.flow import LEAST_SHARDS
+from consumer.core.limits import LIMITS, NONE
 from consumer.core.measuring import WARMUP_PATIENCE
 from consumer.core.own_reasons import RETRYING_RECORDS
 from consumer.core.pausing import PAUSE_FROM_SECONDS
-from consumer.core.snapshot import CAUSES, STATES
+from consumer.core.status import STATE_NAMES
 from consumer.decode import decode
 from consumer.metrics_table import METRICS
 from consumer.processes.attempts import attempt
 from consumer.processes.loader import Handler, load_handler
 from consumer.reasons import Reason
 from consumer.settings_table import CONFIG_FILE_VARIABLE, PREFIX, SETTINGS
-from sizing.bounds import WORK_SHARE_RATIO
+from sizing.charge import WORK_SHARE_RATIO
 from sizing.classes import PAYLOAD_BYTES_PER_UNIT
 from sizing.model import HELD_BYTES_PER_RECORD, LEAST_BYTES_PER_VERTEX_OF_TEXT
 from sizing.rates import (
@@ -46,8 +46,9 @@ from sizing.rates import (
     PRIOR_SECONDS_PER_MESSAGE,
     PRIOR_SECONDS_PER_VERTEX,
 )
-from sizing.report import Sample, SizingReport
+from sizing.report import Sample
 from tests.repo.documents import ROOT, blocks, documents, first_column, links, sections, text_of
+from tests.snapshots import SIZING
 
 DOCTEST_FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 POINT = b'{"type":"Feature","properties":{"vehicle_id":"%s"},"geometry":%s}'
@@ -81,9 +82,9 @@ def test_every_setting_and_metric_is_documented() -> None:
 
 
 def test_states_and_causes_are_those_of_the_core() -> None:
-    """The README explains every state and every cause, and no other."""
-    assert sorted(first_column("README.md", "`state`")) == sorted(STATES)
-    assert sorted(first_column("README.md", "`limited_by`")) == sorted(CAUSES)
+    """The README explains every state and every cause, in the order of the code's tables."""
+    assert first_column("README.md", "`state`") == list(STATE_NAMES)
+    assert first_column("README.md", "`limited_by`") == [NONE, *LIMITS.names]
 
 
 def test_reasons_of_dead_letters_are_those_of_the_code() -> None:
@@ -105,23 +106,6 @@ def test_headers_of_dead_letters_are_those_of_the_code() -> None:
     named = set(re.findall(r"`(dlq\.[a-z0-9.]+)`", text_of("docs/how-it-works.md")))
     known = {v for v in vars(dead_letters).values() if isinstance(v, str) and v[:4] == "dlq."}
     assert named == known - {dead_letters.PREFIX}
-
-
-def test_reasons_of_sizings_are_those_of_the_core() -> None:
-    """Every reason that the core publishes a sizing for is explained, and no other."""
-    named = first_column("docs/how-it-works.md", "reason | what happened")
-    source = "".join((ROOT / f"consumer/core/{n}.py").read_text() for n in ("measuring", "flow"))
-    words = {
-        node.value
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    assert set(named) <= words
-    # "processes": their number is fixed at the start.
-    report = (ROOT / "sizing/report.py").read_text()
-    assert set(named) | {"processes"} == set(
-        re.findall(r'"([a-z-]+)"', report.split("#: why now:")[1].split("reason: str")[0])
-    )
 
 
 def test_exit_codes_are_those_of_the_command_line() -> None:
@@ -196,7 +180,7 @@ def test_examples_come_out_as_written(name: str) -> None:
 def test_budget_example_has_the_fields_of_a_sizing() -> None:
     """What the example shows is what ``/budget`` has today, and each of it."""
     sizing = budget_example()["sizing"]
-    assert set(sizing) == {field.name for field in dataclasses.fields(SizingReport)}
+    assert set(sizing) == set(SIZING.as_data())
     assert set(sizing["sample"]) == {field.name for field in dataclasses.fields(Sample)}
 
 

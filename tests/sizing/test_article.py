@@ -22,8 +22,8 @@ from sizing.bounds import (
     article_memory_bound_vertices,
     bounds_of_mix,
     drain_deadline,
-    predicted_drain_seconds,
 )
+from sizing.charge import predicted_drain_seconds
 from sizing.classes import classes_of, sizes_units
 from sizing.load import CLASS_UNITS, RECORDS, VERTICES, Load, load_rows
 from sizing.model import LEAST_BYTES_PER_VERTEX_OF_TEXT, CostModel
@@ -100,11 +100,11 @@ def recommend(pool: ProcessPool, records: list[traffic.Record]) -> Recommendatio
 def test_the_smaller_bound_wins(handlers: ProcessPool) -> None:
     """The budget is the smaller bound, and says which one that is."""
     bounds = recommend(handlers, traffic.mixed(4_800)).bounds
-    assert bounds.budget_vertices == min(bounds.memory_vertices, bounds.deadline_vertices)
-    assert bounds.budget_messages == min(bounds.memory_messages, bounds.deadline_messages)
+    assert bounds.budget_vertices == min(bounds.vertices["memory"], bounds.vertices["deadline"])
+    assert bounds.budget_messages == min(bounds.messages["memory"], bounds.messages["deadline"])
     assert bounds.binding in {"memory", "deadline"}
     # The binding bound is the one whose relief raises the budget.
-    assert bounds.budget_vertices == getattr(bounds, f"{bounds.binding}_vertices")
+    assert bounds.budget_vertices == bounds.vertices[bounds.binding]
 
 
 def test_heavy_sample_produces_a_smaller_budget_than_a_light_one(handlers: ProcessPool) -> None:
@@ -115,8 +115,8 @@ def test_heavy_sample_produces_a_smaller_budget_than_a_light_one(handlers: Proce
     light = recommend(handlers, traffic.pings(9_600))
     heavy = recommend(handlers, traffic.parcels(4_800))
     assert heavy.bounds.budget_messages < light.bounds.budget_messages
-    assert heavy.bounds.deadline_messages < light.bounds.deadline_messages
-    assert heavy.bounds.memory_messages < light.bounds.memory_messages
+    assert heavy.bounds.messages["deadline"] < light.bounds.messages["deadline"]
+    assert heavy.bounds.messages["memory"] < light.bounds.messages["memory"]
 
 
 def test_budget_drains_inside_the_deadline(handlers: ProcessPool) -> None:
@@ -222,7 +222,7 @@ def test_doubling_the_processes_flips_the_binding_bound_of_a_mix() -> None:
     # the last record has a process to itself. A chunk of 2 MiB is 52 messages, 14.7 MB decoded:
     # with room for P + 1 of them, (4 GB - 3 * 14.7 MB) / 40,200 = 98,407 may wait.
     one, two = bounds(1), bounds(2)
-    assert (one.deadline_messages, two.deadline_messages) == (53_142, 106_284)
+    assert (one.messages["deadline"], two.messages["deadline"]) == (53_142, 106_284)
     assert (one.binding, two.binding) == ("deadline", "memory")
-    assert two.memory_messages == pytest.approx(98_407, abs=2)
-    assert one.memory_messages > two.memory_messages
+    assert two.messages["memory"] == pytest.approx(98_407, abs=2)
+    assert one.messages["memory"] > two.messages["memory"]

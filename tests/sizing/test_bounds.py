@@ -14,15 +14,16 @@ from sizing.bounds import (
     Situation,
     bounds_of_mix,
     chunk_working_bytes,
-    drain_bound_seconds,
     drain_deadline,
-    effective_processes,
-    largest_share,
     memory_available_bytes,
+)
+from sizing.charge import (
+    drain_bound_seconds,
+    effective_processes,
     predicted_drain_seconds,
     room_for_work_bytes,
 )
-from sizing.load import LOAD_WIDTH, Load
+from sizing.load import Load
 from sizing.model import CostModel
 from tests.sizing.mixes import flat_model, load_of
 
@@ -137,14 +138,6 @@ def test_no_list_schedule_takes_longer_than_the_bound(
     assert max(free) <= bound * (1 + 1e-9)
 
 
-def test_the_largest_share_is_by_seconds() -> None:
-    """Chains of 3 and 1 units at one rate: 3/4. No chain is told apart: everything is one."""
-    rows = np.stack([load_of([3], [1]), load_of([1], [1])])
-    assert largest_share(rows, flat_model(1.0, 1.0)) == pytest.approx(0.75)
-    assert largest_share(np.zeros((0, LOAD_WIDTH), dtype=np.int64), flat_model(1.0, 1.0)) == 1.0
-    assert largest_share(np.zeros((2, LOAD_WIDTH), dtype=np.int64), flat_model(1.0, 1.0)) == 1.0
-
-
 # -- a mix by hand -----------------------------------------------------------------------------
 
 #: 100 parcels of 20 vertices in 1,000 bytes: 20 units each
@@ -155,12 +148,14 @@ SITUATION = Situation(4, 100_000_000, 15.0, 0.06, 2_000_000)
 
 
 def bounds(mix: Load, model: CostModel, situation: Situation, **others: float) -> Bounds:
-    figures = {
-        "largest_chain_ratio": 0.0,
-        "heaviest_working_bytes": 0.0,
-        "heaviest_seconds": 0.0,
-    }
-    return bounds_of_mix(mix, model, situation, **(figures | others))
+    return bounds_of_mix(
+        mix,
+        model,
+        situation,
+        largest_chain_ratio=others.get("largest_chain_ratio", 0.0),
+        heaviest_working_bytes=others.get("heaviest_working_bytes", 0.0),
+        heaviest_seconds=others.get("heaviest_seconds", 0.0),
+    )
 
 
 def test_a_chunk_ends_at_the_first_of_its_limits() -> None:
@@ -181,11 +176,11 @@ def test_both_bounds_of_a_mix_by_hand() -> None:
     # Deadline, P_eff = 4: a message takes 2 us + 20 us / 4 + 3/4 * 0.1 * 20 us = 8.5 us;
     # (15 s - 0.12 s) / 8.5 us = 1,750,588.
     both = bounds(PARCELS, MODEL, SITUATION, largest_chain_ratio=0.1)
-    assert (both.memory_messages, both.memory_vertices) == (66_666, 1_333_333)
-    assert both.deadline_messages == 1_750_588
+    assert (both.messages["memory"], both.vertices["memory"]) == (66_666, 1_333_333)
+    assert both.messages["deadline"] == 1_750_588
     assert both.effective_processes == 4.0
     assert (both.binding, both.budget_messages) == ("memory", 66_666)
-    assert both.budget_vertices == both.memory_vertices
+    assert both.budget_vertices == both.vertices["memory"]
     # All decoded at once, as the article has it: 100 MB / (1,200 + 2,000) = 31,250 messages.
     assert both.all_decoded_vertices == 625_000
 
@@ -193,31 +188,31 @@ def test_both_bounds_of_a_mix_by_hand() -> None:
 def test_a_slow_handler_makes_the_deadline_bind() -> None:
     """At 100 us a unit, 2 ms a message: (15 - 0.12) / (2 us + 0.5 ms) = 29,641."""
     both = bounds(PARCELS, replace(MODEL, seconds_per_unit=np.full(16, 1e-4)), SITUATION)
-    assert (both.binding, both.deadline_messages) == ("deadline", 29_641)
+    assert (both.binding, both.messages["deadline"]) == ("deadline", 29_641)
 
 
 def test_the_heaviest_record_may_be_the_longest_chain() -> None:
     """One of 4 s in P_eff = 4: (14.88 - 3/4 * 4) / 7 us = 1,697,142 messages."""
     both = bounds(PARCELS, MODEL, SITUATION, heaviest_seconds=4.0)
-    assert both.deadline_messages == 1_697_142
+    assert both.messages["deadline"] == 1_697_142
 
 
 def test_one_record_always_runs() -> None:
     """Neither no memory nor no time lets in less than one message of the mix."""
     both = bounds(PARCELS, MODEL, Situation(4, 0, 0.0, 0.06, 2_000_000))
-    assert (both.memory_messages, both.deadline_messages) == (1, 1)
+    assert (both.messages["memory"], both.messages["deadline"]) == (1, 1)
     assert both.budget_vertices == 20
 
 
 def test_what_a_process_keeps_takes_room() -> None:
     """Four that keep 10 MB each leave 100 - 40 - 4 MB; (56 MB) / 1,200 = 46,666."""
     keeping = replace(SITUATION, keeps_bytes=(1e7,) * 4)
-    assert bounds(PARCELS, MODEL, keeping).memory_messages == 46_666
+    assert bounds(PARCELS, MODEL, keeping).messages["memory"] == 46_666
 
 
 def test_records_without_vertices_have_a_binding_bound_too() -> None:
     """Where both bounds are no vertices, the messages tell."""
     features = load_of([0] * 10, [1_000] * 10)
     both = bounds(features, MODEL, replace(SITUATION, memory_available_bytes=1_000_000))
-    assert (both.memory_vertices, both.deadline_vertices) == (0, 0)
+    assert (both.vertices["memory"], both.vertices["deadline"]) == (0, 0)
     assert both.binding == "memory"

@@ -8,15 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.bounds import (
-    WORK_SHARE_RATIO,
-    Bounds,
-    Situation,
-    bounds_of_mix,
-    chunk_working_bytes,
-    drain_bound_seconds,
-    room_for_work_bytes,
-)
+from sizing.bounds import Bounds, Situation, bounds_of_mix, chunk_working_bytes
+from sizing.charge import WORK_SHARE_RATIO, drain_bound_seconds, room_for_work_bytes
 from sizing.load import PAYLOAD_BYTES, RECORDS, VERTICES, Load
 from sizing.model import CostModel
 from tests.sizing.mixes import loads, models
@@ -70,7 +63,7 @@ def test_the_deadline_bound_is_the_largest_that_drains_in_time(case: Any) -> Non
     mix, model, situation, others = case
     both = bounds_of_mix(mix, model, situation, **others)
     deadline = situation.drain_deadline_seconds
-    n = both.deadline_messages
+    n = both.messages["deadline"]
     if n > 1:
         assert drain_seconds(n, case, both) <= deadline * (1 + 1e-9)
     assert drain_seconds(n + 1, case, both) > deadline * (1 - 1e-9)
@@ -92,7 +85,7 @@ def test_the_memory_bound_is_the_largest_that_fits_beside_the_work(case: Any) ->
     # What does not fit beside 0.3 of the memory waits, down to one chunk.
     room = min(room, max(WORK_SHARE_RATIO * available, sum(situation.keeps_bytes) + chunk))
     held = model.held_bytes(mix) / float(mix[RECORDS])
-    n = both.memory_messages
+    n = both.messages["memory"]
     if n > 1:
         assert n * held + room <= available * (1 + 1e-9)
     assert (n + 1) * held + room > available * (1 - 1e-9)
@@ -103,12 +96,12 @@ def test_the_budget_is_the_smaller_bound_in_both_units(case: Any) -> None:
     """Vertices and messages of one limit, and the binding bound is the one they are of."""
     mix, model, situation, others = case
     both = bounds_of_mix(mix, model, situation, **others)
-    assert both.budget_vertices == min(both.memory_vertices, both.deadline_vertices)
-    assert both.budget_messages == min(both.memory_messages, both.deadline_messages)
+    assert both.budget_vertices == min(both.vertices["memory"], both.vertices["deadline"])
+    assert both.budget_messages == min(both.messages["memory"], both.messages["deadline"])
     assert both.budget_messages >= 1
     binding = {
-        "memory": (both.memory_vertices, both.memory_messages),
-        "deadline": (both.deadline_vertices, both.deadline_messages),
+        "memory": (both.vertices["memory"], both.messages["memory"]),
+        "deadline": (both.vertices["deadline"], both.messages["deadline"]),
     }[both.binding]
     assert binding == (both.budget_vertices, both.budget_messages)
     per_message = float(mix[VERTICES]) / float(mix[RECORDS])
@@ -127,25 +120,25 @@ def test_more_of_anything_good_never_lowers_a_bound(case: Any, factor: float) ->
 
     larger = int(situation.memory_available_bytes * factor)
     roomy = after(situation=replace(situation, memory_available_bytes=larger))
-    assert roomy.memory_messages >= before.memory_messages
+    assert roomy.messages["memory"] >= before.messages["memory"]
     assert roomy.effective_processes >= before.effective_processes
 
     longer = situation.drain_deadline_seconds * factor
     patient = after(situation=replace(situation, drain_deadline_seconds=longer))
-    assert patient.deadline_messages >= before.deadline_messages
-    assert patient.memory_messages == before.memory_messages
+    assert patient.messages["deadline"] >= before.messages["deadline"]
+    assert patient.messages["memory"] == before.messages["memory"]
 
     parent = model.parent_seconds_per_message / factor
     assert (
-        after(replace(model, parent_seconds_per_message=parent)).deadline_messages
-        >= before.deadline_messages
+        after(replace(model, parent_seconds_per_message=parent)).messages["deadline"]
+        >= before.messages["deadline"]
     )
     lean = after(replace(model, held_copies=model.held_copies / factor))
-    assert lean.memory_messages >= before.memory_messages
+    assert lean.messages["memory"] >= before.messages["memory"]
     spread = after(largest_chain_ratio=others["largest_chain_ratio"] / factor)
-    assert spread.deadline_messages >= before.deadline_messages
+    assert spread.messages["deadline"] >= before.messages["deadline"]
     light = after(heaviest_seconds=others["heaviest_seconds"] / factor)
-    assert light.deadline_messages >= before.deadline_messages
+    assert light.messages["deadline"] >= before.messages["deadline"]
 
 
 @given(cases(), st.integers(2, 4))
@@ -160,7 +153,7 @@ def test_more_processes_never_make_more_room_to_wait(case: Any, times: int) -> N
     if chunk_working_bytes(mix, heaviest, model, few) == chunk_working_bytes(
         mix, heaviest, model, many
     ):
-        assert after.memory_messages <= before.memory_messages
+        assert after.messages["memory"] <= before.messages["memory"]
         assert after.effective_processes >= before.effective_processes
 
 
@@ -172,4 +165,4 @@ def test_what_is_held_raw_is_never_less_than_all_decoded(case: Any) -> None:
     raw = model.held_bytes(mix)
     if model.working_bytes(mix) >= 2.5 * raw and mix[PAYLOAD_BYTES] > 0:
         # At 0.3 of the memory for raw records, decoded ones 3.5 times as large are fewer.
-        assert both.memory_vertices + float(mix[VERTICES]) >= both.all_decoded_vertices
+        assert both.vertices["memory"] + float(mix[VERTICES]) >= both.all_decoded_vertices
