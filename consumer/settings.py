@@ -15,18 +15,16 @@ from pydantic import ValidationError
 
 from consumer.errors import ConsumerError
 from consumer.kafka.properties import (
+    HIDDEN,
     PropertyError,
+    client_refusal,
     consumer_properties,
+    main_name,
     max_poll_interval_seconds,
     producer_properties,
-)
-from consumer.kafka.property_table import ALIASES
-from consumer.kafka_properties import (
-    HIDDEN,
-    VARIABLE_PREFIX,
-    client_refusal,
     read_property,
     shown_property,
+    variable_of,
 )
 from consumer.settings_sources import (
     Given,
@@ -205,12 +203,11 @@ def _check_properties(
             refused.add(name)
             problems.append(Problem(given.name, given.source, refusal))
     accepted = {name: text for name, text in texts.items() if name not in refused}
-    given_as = {ALIASES.get(name, name): name for name in properties}
+    given_as = {main_name(name): name for name in properties}
     for name, why in _worker_refusals(accepted).items():
         origin = properties.get(given_as.get(name, name))
         if origin is None:
-            variable = VARIABLE_PREFIX + name.upper().replace(".", "_")
-            problems.append(Problem(variable, "", why))
+            problems.append(Problem(variable_of(name), "", why))
         elif given_as[name] not in refused:
             value = shown_property(name, str(origin.value))
             problems.append(Problem(origin.name, origin.source, f"{value!r} {why}"))
@@ -228,7 +225,7 @@ def _worker_refusals(properties: Mapping[str, str]) -> dict[str, str]:
         try:
             check()
         except PropertyError as error:
-            found = {problem.name: problem.reason for problem in error.problems} | found
+            found = {refusal.name: refusal.reason for refusal in error.refusals} | found
     return found
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from consumer.kafka_properties import VARIABLE_PREFIX, property_of
+from consumer.kafka.properties import VARIABLE_PREFIX, property_of
 from consumer.settings_table import CONFIG_FILE_VARIABLE, PREFIX, SETTINGS
 
 #: Set for the tests and benchmarks, beside a worker that may run in the same shell.

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from consumer import setting_values as values
 from consumer.address import ADDRESS_FORMS, Address
 from consumer.core.config import FlowConfig, Mode, Ordering
-from consumer.kafka.properties import max_poll_interval_seconds
-from consumer.kafka_properties import is_secret
+from consumer.kafka.properties import is_secret, max_poll_interval_seconds
 from consumer.setting_values import LogFormat, LogLevel, setting
 
 PREFIX = "VERTEX_BUDGET"

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from consumer.address import Address
 from consumer.core.config import FlowConfig, Mode, Ordering
-from consumer.kafka_properties import client_refusal, property_of
+from consumer.kafka.properties import client_refusal, property_of
 from consumer.settings import (
     Reading,
     Settings,

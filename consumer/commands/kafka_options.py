@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from consumer.kafka.property_table import ALIASES
-from consumer.kafka_properties import client_refusal, read_property
+from consumer.kafka.properties import client_refusal, main_name, read_property
 from consumer.settings import SettingsError
 from consumer.settings_sources import Given, Problem, from_environment, from_flags
 
@@ -46,7 +45,7 @@ def read_kafka(
             except ValueError as error:
                 problems.append(Problem(value.name, value.source, str(error), "a readable file"))
                 continue
-            given[ALIASES.get(name, name)] = Given(text, value.name, value.source)
+            given[main_name(name)] = Given(text, value.name, value.source)
     properties = {name: str(value.value) for name, value in given.items()}
     for name, value in given.items():
         refusal = client_refusal(name, properties[name])

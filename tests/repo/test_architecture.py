@@ -72,8 +72,6 @@ OWNERS = {
         "consumer.broker",
         "consumer.cli",
         "consumer.kafka",
-        # The client itself checks the properties that it would be given.
-        "consumer.kafka_properties",
         "consumer.producer",
         # Traffic and the demonstration have clients of their own: what they say of the worker's
         # is worth something because it comes from another.
