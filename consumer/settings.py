@@ -259,14 +259,18 @@ def _contradictions(
     valid: Mapping[str, Any], kafka: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Yield (setting, what is wrong) for values that are allowed alone but not together."""
+    # With the records' types comes numpy, which only a command that judges settings pays for.
+    from consumer.dead_letters import dead_letter_topic
+
     topics = valid.get("topics", ())
     dead_letters, outputs = valid.get("dlq_topic"), valid.get("output_topic")
     if dead_letters in topics:
         yield "dlq_topic", f"{dead_letters!r} is one of the topics read: it would feed itself"
     if dead_letters is None:
         for topic in topics:
-            if f"{topic}.dlq" in topics:
-                yield "topics", f"'{topic}.dlq' takes the dead letters of '{topic}': read only one"
+            theirs = dead_letter_topic(topic)
+            if theirs in topics:
+                yield "topics", f"{theirs!r} takes the dead letters of {topic!r}: read only one"
     if outputs in topics:
         yield "output_topic", f"{outputs!r} is one of the topics read: it would feed itself"
     if outputs is not None and outputs == dead_letters:

@@ -252,10 +252,6 @@ class Settings(BaseModel):
         """What must never be printed: the values of secret properties."""
         return tuple(value for name, value in self.kafka.items() if is_secret(name))
 
-    def dead_letter_topic(self, topic: str) -> str:
-        """Return the topic of the dead letters of ``topic``."""
-        return self.dlq_topic or f"{topic}.dlq"
-
     def flow_config(
         self, processes: int, max_poll_interval_seconds: float | None = None
     ) -> FlowConfig:
