@@ -27,7 +27,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from shapely.geometry import shape
 
 from bench.topics import fresh_group
-from bench.traffic import load_traffic
+from bench.workloads import load_traffic
 from consumer.batch import Batch, RecordColumns, Settlement
 from consumer.decode import decode
 from consumer.handlers import LAYER_SETTING, join

@@ -36,7 +36,7 @@ from bench.core_cost import CoreCost, core_cost
 from bench.product import ProductRun, run_product
 from bench.topics import PARTITIONS as PARTITIONS_OF_TOPIC
 from bench.topics import fill_topic
-from bench.traffic import COPIES, load_traffic, with_copies
+from bench.workloads import COPIES, load_traffic, with_copies
 
 IN_FLIGHT = (100, 1_000, 10_000, 100_000, 1_000_000)
 PARTITIONS = (1, 10, 100, 1_000)

@@ -51,7 +51,7 @@ from bench.common import (
 )
 from bench.product import ProductRun, count_outcome, run_product
 from bench.topics import PARTITIONS, fill_topic
-from bench.traffic import COPIES, KINDS, load_traffic, with_copies, write_layer
+from bench.workloads import COPIES, KINDS, load_traffic, with_copies, write_layer
 from consumer.broker import KafkaAdmin
 
 PROCESSES = 2

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import click
 import orjson
 
-from consumer.commands.demo import demo
-from consumer.commands.traffic import traffic
+from consumer.commands.demo_flags import demo
+from consumer.commands.traffic_flags import traffic
 from consumer.errors import ConfigError, ConsumerError
 from consumer.settings import Reading, SettingsError, read_settings
 from consumer.settings_sources import KAFKA_FLAG

@@ -25,7 +25,6 @@ from consumer.errors import ConfigError, ConsumerError, HandlerError
 from consumer.host import HostMemory
 from consumer.http import HttpServer
 from consumer.kafka.client import KafkaClient
-from consumer.kafka.cluster import check_cluster
 from consumer.kafka.gather import Figures
 from consumer.kafka.properties import (
     client_properties,
@@ -36,6 +35,7 @@ from consumer.kafka.properties import (
     session_timeout_seconds,
 )
 from consumer.kafka.queries import EndOffsets
+from consumer.kafka.start_check import check_cluster
 from consumer.kafka.topics import Topics
 from consumer.logs import Log, client_logger
 from consumer.metrics import MetricsRegistry

@@ -215,9 +215,9 @@ class Rates:
         self, learning: NDArray[np.intp], units: NDArray[np.int64], amount: float
     ) -> None:
         for size_class in learning.tolist():
-            slot = self._remembered[size_class] % CHUNKS_REMEMBERED
-            self._units[size_class, slot] = units
-            self._amounts[size_class, slot] = amount
+            place = self._remembered[size_class] % CHUNKS_REMEMBERED
+            self._units[size_class, place] = units
+            self._amounts[size_class, place] = amount
             self._remembered[size_class] += 1
 
     def _fit(self, learning: NDArray[np.intp], *, surprised: bool = False) -> None:
@@ -258,11 +258,11 @@ class Rates:
             count = self._remembered[size_class]
             if count <= RATIOS_RECENT:
                 continue
-            slots = [(count - 1 - i) % CHUNKS_REMEMBERED for i in range(RATIOS_RECENT)]
+            places = [(count - 1 - i) % CHUNKS_REMEMBERED for i in range(RATIOS_RECENT)]
             # A chunk that is mostly another's says nothing about this one.
-            if min(shares[row, slots]) < 0.5 or not failing(ratios[row, slots].tolist()):
+            if min(shares[row, places]) < 0.5 or not failing(ratios[row, places].tolist()):
                 continue
-            kept = self._units[size_class, slots], self._amounts[size_class, slots]
+            kept = self._units[size_class, places], self._amounts[size_class, places]
             self._units[size_class] = 0.0
             self._amounts[size_class] = 0.0
             self._units[size_class, :RATIOS_RECENT], self._amounts[size_class, :RATIOS_RECENT] = (

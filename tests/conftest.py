@@ -17,7 +17,7 @@ import hypothesis
 import pytest
 
 from consumer.broker import FOR_TESTS, KafkaAdmin, RealKafka
-from tests import traffic
+from tests import sample_records
 
 hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
 hypothesis.settings.register_profile(
@@ -90,7 +90,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     derived = folder / "derived"
     derived.mkdir()
-    traffic.write_stream(derived / "mixed_stream.ndjson", traffic.generated_mix(2_790))
+    sample_records.write_stream(
+        derived / "mixed_stream.ndjson", sample_records.generated_mix(2_790)
+    )
     with (derived / "pings.ndjson").open("wb") as out:
-        out.writelines(value + b"\n" for _, value in traffic.pings(4_000))
+        out.writelines(value + b"\n" for _, value in sample_records.pings(4_000))
     return folder

@@ -8,7 +8,7 @@ Needs the extra ``kafka`` (a Java runtime in a wheel, a Maven resolver), importe
 from __future__ import annotations
 
 from consumer.broker.admin import BrokerError, KafkaAdmin
-from consumer.broker.cluster import FOR_TESTS, RealKafka
 from consumer.broker.java import KAFKA_VERSION
+from consumer.broker.real_kafka import FOR_TESTS, RealKafka
 
 __all__ = ["FOR_TESTS", "KAFKA_VERSION", "BrokerError", "KafkaAdmin", "RealKafka"]

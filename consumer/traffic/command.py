@@ -26,8 +26,8 @@ from rich.progress import (
 
 from consumer.commands.kafka_options import read_kafka
 from consumer.errors import ConfigError, ConsumerError
-from consumer.kafka.cluster import check_cluster
 from consumer.kafka.properties import CONSUMER_ONLY
+from consumer.kafka.start_check import check_cluster
 from consumer.signals import StopSignals
 from consumer.traffic.files import read_records
 from consumer.traffic.mix import Day, parse_mix

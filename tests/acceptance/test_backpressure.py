@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests import traffic
+from tests import sample_records
 from tests.acceptance import asking, running
 from tests.acceptance.payloads import points
 from tests.acceptance.running import Worker
@@ -134,8 +134,8 @@ def test_a_backlog_of_three_poll_intervals_is_worked_off_without_a_rebalance(
 def test_from_pings_to_polygons_the_budget_follows(kafka, topic_factory, group_id, tmp_path):
     """After a warm-up on pings alone, heavy records shrink the budget before they can overrun it."""
     topic = topic_factory(4)
-    light = traffic.pings(4_000)
-    heavy = traffic.heavy(100, max_vertices=4_000)
+    light = sample_records.pings(4_000)
+    heavy = sample_records.heavy(100, max_vertices=4_000)
     with Worker(
         tmp_path,
         kafka.bootstrap_servers,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests import traffic
+from tests import sample_records
 from tests.acceptance import asking, running
 from tests.acceptance.payloads import point
 from tests.acceptance.running import Worker
@@ -48,7 +48,7 @@ def test_every_record_is_handled_once_and_committed(
 ):
     """Each record is handled exactly once, in its key's order, and the group's lag reaches 0."""
     worker = Worker(tmp_path, kafka.bootstrap_servers, topic_factory(partitions), group_id, **EARLY)
-    figures = run_once(worker, kafka, traffic.mixed(6_000), partitions)
+    figures = run_once(worker, kafka, sample_records.mixed(6_000), partitions)
     assert figures["partitions"][("assigned",)] == partitions
     assert figures["vertices"][()] > 0
     assert sum(figures["binding"].values()) == 1
@@ -62,7 +62,7 @@ def test_a_long_mixed_stream_is_handled_once_and_committed(
 ):
     """The same with 50,000 records, the usual warm-up and two real joins a record."""
     worker = Worker(tmp_path, kafka.bootstrap_servers, topic_factory(partitions), group_id)
-    run_once(worker, kafka, traffic.mixed(50_000), partitions, 200.0)
+    run_once(worker, kafka, sample_records.mixed(50_000), partitions, 200.0)
 
 
 def test_a_small_container_is_bound_by_memory(kafka, topic_factory, group_id, tmp_path):
@@ -76,7 +76,7 @@ def test_a_small_container_is_bound_by_memory(kafka, topic_factory, group_id, tm
         VERTEX_BUDGET_SHUTDOWN_GRACE_SECONDS=280,
         **EARLY,
     )
-    figures = run_once(worker, kafka, traffic.mixed(6_000), 4)
+    figures = run_once(worker, kafka, sample_records.mixed(6_000), 4)
     assert figures["binding"][("memory",)] == 1
     assert figures["vertices"][()] == figures["bound_vertices"][("memory",)]
     assert figures["bound_vertices"][("memory",)] < figures["bound_vertices"][("deadline",)]
@@ -93,7 +93,7 @@ def test_a_short_grace_is_bound_by_the_deadline(kafka, topic_factory, group_id, 
         VBTEST_SECONDS_PER_RECORD=0.0005,
         **EARLY,
     )
-    figures = run_once(worker, kafka, traffic.mixed(4_000), 4)
+    figures = run_once(worker, kafka, sample_records.mixed(4_000), 4)
     assert figures["binding"][("deadline",)] == 1
     assert figures["vertices"][()] == figures["bound_vertices"][("deadline",)]
     assert figures["drain_deadline_seconds"][()] == 0.5

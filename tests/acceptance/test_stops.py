@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests import traffic
+from tests import sample_records
 from tests.acceptance import asking, running
 from tests.acceptance.payloads import points
 from tests.acceptance.running import Worker
@@ -20,7 +20,7 @@ PARTITIONS = 4
 def test_a_stop_that_drains_repeats_nothing(kafka, topic_factory, group_id, tmp_path):
     """SIGTERM in the middle: the next worker goes on, nothing is lost and nothing handled twice."""
     topic = topic_factory(PARTITIONS)
-    records = traffic.mixed(3_000)
+    records = sample_records.mixed(3_000)
     settings: dict[str, Any] = {
         "VBTEST_SECONDS_PER_RECORD": 0.002,
         "VERTEX_BUDGET_WARMUP_SECONDS": 0.2,

@@ -16,7 +16,7 @@ from typing import Any
 from consumer.core.config import FlowConfig, Ordering
 from tests.core.figures import Figures, judge
 from tests.core.simulator import MEBIBYTE, Setup, Simulation
-from tests.core.traffic import (
+from tests.core.true_costs import (
     COASTLINES,
     GIANT,
     HEAVIES,

@@ -13,10 +13,10 @@ from confluent_kafka import Producer, TopicPartition
 
 from consumer.core.events import Assigned, Fetched
 from consumer.kafka.client import KafkaClient
-from consumer.kafka.cluster import check_cluster
 from consumer.kafka.errors import CallbackFailedError, ClientFatalError
 from consumer.kafka.properties import client_properties, consumer_properties, prefetch_bound_bytes
 from consumer.kafka.queries import EndOffsets
+from consumer.kafka.start_check import check_cluster
 from tests.producing import produce
 from tests.waiting import wait_until
 

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from consumer.address import Address
-from consumer.commands.traffic import traffic
+from consumer.commands.traffic_flags import traffic
 from consumer.core.config import FlowConfig
 from consumer.core.flow import Flow
 from consumer.http import HttpServer

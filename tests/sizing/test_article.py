@@ -28,7 +28,7 @@ from sizing.classes import classes_of, sizes_units
 from sizing.load import CLASS_UNITS, RECORDS, VERTICES, Load, load_rows
 from sizing.model import LEAST_BYTES_PER_VERTEX_OF_TEXT, CostModel
 from sizing.rates import Quantity, Rates
-from tests import traffic
+from tests import sample_records
 from tests.processes.chunks import chunk, run, running_pool
 
 #: The article's container and poll interval; a long grace leaves the deadline to the interval.
@@ -70,7 +70,7 @@ def load_of_values(values: list[bytes]) -> Load:
     return row
 
 
-def recommend(pool: ProcessPool, records: list[traffic.Record]) -> Recommendation:
+def recommend(pool: ProcessPool, records: list[sample_records.Record]) -> Recommendation:
     """Measure records chunk by chunk in the handler process, and size from that."""
     values = [value for _, value in records]
     seconds, working_bytes = Rates(Quantity.SECONDS), Rates(Quantity.BYTES)
@@ -99,7 +99,7 @@ def recommend(pool: ProcessPool, records: list[traffic.Record]) -> Recommendatio
 
 def test_the_smaller_bound_wins(handlers: ProcessPool) -> None:
     """The budget is the smaller bound, and says which one that is."""
-    bounds = recommend(handlers, traffic.mixed(4_800)).bounds
+    bounds = recommend(handlers, sample_records.mixed(4_800)).bounds
     assert bounds.budget_vertices == min(bounds.vertices["memory"], bounds.vertices["deadline"])
     assert bounds.budget_messages == min(bounds.messages["memory"], bounds.messages["deadline"])
     assert bounds.binding in {"memory", "deadline"}
@@ -112,8 +112,8 @@ def test_heavy_sample_produces_a_smaller_budget_than_a_light_one(handlers: Proce
     # The article compares vertices and takes a ping's vertex for the cheapest of all, at 900,000
     # of them a second. It is the dearest: a whole message, its envelope and its parsing come with
     # it. So the comparison is in messages, the same limit in another unit.
-    light = recommend(handlers, traffic.pings(9_600))
-    heavy = recommend(handlers, traffic.parcels(4_800))
+    light = recommend(handlers, sample_records.pings(9_600))
+    heavy = recommend(handlers, sample_records.parcels(4_800))
     assert heavy.bounds.budget_messages < light.bounds.budget_messages
     assert heavy.bounds.messages["deadline"] < light.bounds.messages["deadline"]
     assert heavy.bounds.messages["memory"] < light.bounds.messages["memory"]
@@ -121,7 +121,7 @@ def test_heavy_sample_produces_a_smaller_budget_than_a_light_one(handlers: Proce
 
 def test_budget_drains_inside_the_deadline(handlers: ProcessPool) -> None:
     """What the deadline bound exists to guarantee."""
-    sized = recommend(handlers, traffic.mixed(4_800))
+    sized = recommend(handlers, sample_records.mixed(4_800))
     messages = sized.bounds.budget_messages
     seconds = messages * sized.model.seconds(sized.mix) / float(sized.mix[RECORDS])
     drain = predicted_drain_seconds(
@@ -137,7 +137,7 @@ def test_budget_drains_inside_the_deadline(handlers: ProcessPool) -> None:
 def test_bytes_per_vertex_is_not_the_naive_figure(handlers: ProcessPool) -> None:
     """16 bytes for two doubles would size the budget several times too high."""
     # Of coastlines too, where nearly all bytes are vertices, and not the text around them.
-    for records in (traffic.mixed(4_800), traffic.heavy(24)):
+    for records in (sample_records.mixed(4_800), sample_records.heavy(24)):
         sized = recommend(handlers, records)
         assert sized.bytes_per_vertex > LEAST_BYTES_PER_VERTEX_OF_TEXT
         # And the geometry is in it, not only the text.

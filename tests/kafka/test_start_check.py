@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consumer.kafka.cluster import check_cluster
+from consumer.kafka.start_check import check_cluster
 
 
 def test_everything_is_there(kafka, topic_factory):

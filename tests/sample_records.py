@@ -1,4 +1,4 @@
-"""Generated traffic for tests: the same seed, the same bytes. ``consumer.traffic`` makes it.
+"""Generated records for tests: the same seed, the same bytes. ``consumer.traffic`` makes it.
 
 Every function returns a list of ``(key, value)``; each value is a GeoJSON Feature as text.
 """
