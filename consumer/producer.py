@@ -4,8 +4,8 @@ Owns the producers and what was handed over and is not acknowledged. Decides not
 records: the core says what to send and learns when it has arrived.
 
 Every record handed over is kept until it is acknowledged or refused for its size. What fails for
-any other reason is sent again, so an outage delays and loses nothing. Nothing here waits but
-``flush``: ``poll`` does what can be done now. One thread makes every call.
+any other reason is sent again, so an outage delays and loses nothing. Nothing here waits:
+``poll`` does what can be done now. One thread makes every call.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ from consumer.core.events import Delivered
 from consumer.dead_letters import Left, dead_letter_headers, dead_letter_topic
 from consumer.kafka.errors import ClientError, Reports, describe, is_fatal, kafka_error
 from consumer.kafka.tokens import with_guarded_token
-from consumer.kafka.topics import Topics
+from consumer.kafka.topics import MISSING, Topics
 
 #: What the client keeps beside every record that it holds.
 OVERHEAD_BYTES = 512
 BACKOFF_SECONDS = 0.5
 BACKOFF_LIMIT_SECONDS = 30.0
-FLUSH_POLL_SECONDS = 0.02
 
-_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
 #: A batch is refused as a whole for one record, or for its sum: each record is tried alone.
 _OF_A_BATCH = frozenset(
     {
@@ -128,21 +126,11 @@ class RecordProducer:
         self._delivered: list[Delivered] = []
         self._problem: str | None = None
 
-    @property
-    def unacknowledged(self) -> int:
-        """Records handed over and not settled, those that wait included."""
-        return len(self._inside) + sum(len(lane.waiting) for lane in self._lanes.values())
+    def send(self, command: Produce) -> None:
+        """Take one record; ``Delivered`` follows.
 
-    @property
-    def problem(self) -> str | None:
-        """Why records wait, in words; None when they do not, or only for room."""
-        return self._problem if self.unacknowledged else None
-
-    def send(self, command: Produce) -> bool:
-        """Take one record, and say whether it is inside the client already.
-
-        Nothing is refused. False means that it waits here, for room, for its topic or for the
-        broker, and goes by itself in a later ``poll``; ``Delivered`` follows in any case.
+        Nothing is refused. What cannot go now waits here, for room, for its topic or for the
+        broker, and goes by itself in a later ``poll``.
         """
         if command.destination is Destination.DEAD_LETTER:
             topic = dead_letter_topic(command.source[0], self._dead_letter_topic)
@@ -154,7 +142,6 @@ class RecordProducer:
         lane = self._lanes.setdefault(topic, _Lane(command.source[0], deque()))
         lane.waiting.append(record)
         self._fill(topic, lane)
-        return record.number in self._inside
 
     def poll(self) -> list[Delivered]:
         """Serve the clients, send what can go now, and return what is settled."""
@@ -173,16 +160,6 @@ class RecordProducer:
         for topic, lane in self._lanes.items():
             self._fill(topic, lane)
         delivered, self._delivered = self._delivered, []
-        return delivered
-
-    def flush(self, timeout_seconds: float) -> list[Delivered]:
-        """Wait until everything is settled or the time is up; return what was settled."""
-        deadline = self._clock() + timeout_seconds
-        delivered = self.poll()
-        while self.unacknowledged and self._clock() < deadline:
-            client = self._clients.get(False) or self._client(alone=False)
-            client.poll(FLUSH_POLL_SECONDS)
-            delivered += self.poll()
         return delivered
 
     def take_errors(self) -> list[ClientError]:
@@ -286,7 +263,7 @@ class RecordProducer:
             backoff = min(BACKOFF_SECONDS * 2.0**lane.failures, BACKOFF_LIMIT_SECONDS)
             lane.failures += 1
             lane.not_before = now + backoff
-        if error is not None and error.code() in _MISSING:
+        if error is not None and error.code() in MISSING:
             self._topics.forget(topic)
         if error is not None and is_fatal(error):
             self._reports.add(error)

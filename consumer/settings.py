@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from consumer.errors import ConsumerError
 from consumer.kafka.properties import (
-    HIDDEN,
     PropertyError,
     client_refusal,
     consumer_properties,
@@ -26,6 +25,7 @@ from consumer.kafka.properties import (
     shown_property,
     variable_of,
 )
+from consumer.logs import HIDDEN
 from consumer.settings_sources import (
     Given,
     Problem,

@@ -168,7 +168,7 @@ def _run(settings: Settings, signals: StopSignals, stack: ExitStack) -> int:
             pool=pool,
             producer=RecordProducer(
                 producer_properties(given),
-                Topics(common, make=True, clock=time.monotonic),
+                Topics(common, clock=time.monotonic),
                 clock=time.monotonic,
                 queue_bytes=producer_queue,
                 worker_version=worker_version(),

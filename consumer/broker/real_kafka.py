@@ -109,11 +109,6 @@ class RealKafka(KafkaAdmin):
             if node.process is not None and node.is_running
         }
 
-    @property
-    def log_paths(self) -> list[Path]:
-        """The nodes' logs."""
-        return [node.log_path for node in self._nodes]
-
     def start(self) -> Self:
         """Start the nodes and wait until all of them answer.
 

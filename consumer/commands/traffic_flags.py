@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from consumer.traffic.mix import DEFAULT_MIX_TEXT
+
 _EPILOG = """\b
 Half a minute of a town's traffic, 5,000 records a second, the topic made when it is missing:
   vertex-budget traffic --topic town --partitions 8 --rate 5000 --seconds 30 \\
@@ -53,7 +55,7 @@ _MANY = click.IntRange(min=1, max=10**12)
 @click.option("--topic", required=True, metavar="NAME", help="The topic to write to.")
 @click.option(
     "--mix",
-    default="pings=.9,lines=.05,polygons=.04,coastlines=.01",
+    default=DEFAULT_MIX_TEXT,
     show_default=True,
     metavar="KIND=SHARE,...",
     help="Shares of pings of vehicles, road lines, polygons (parcels with holes) and coastlines.",

@@ -21,7 +21,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from consumer.core.columns import Partition
 from consumer.core.events import Committed, EndReached, Event, Fetched
-from consumer.kafka import commits, queries
+from consumer.kafka import commits
 from consumer.kafka.errors import (
     ClientError,
     Reports,
@@ -46,8 +46,8 @@ class KafkaClient:
         What to subscribe to; a name that begins with ``^`` is a pattern.
     on_event : callable
         Told of ``Assigned``, ``Revoked`` and ``Lost`` inside the callback: it may take its time
-        over a revocation, and may call ``pause``, ``resume``, ``seek`` and ``commit``, but
-        never ``consume``.
+        over a revocation, and may call ``pause``, ``resume`` and ``commit``, but never
+        ``consume``.
     clock : callable
         Monotonic seconds, stamped on events.
     figures : Figures
@@ -95,28 +95,9 @@ class KafkaClient:
         )
 
     @property
-    def assigned(self) -> frozenset[Partition]:
-        """Partitions that are this member's now."""
-        return frozenset(self._positions.assigned)
-
-    @property
-    def paused(self) -> frozenset[Partition]:
-        """Assigned partitions that are not fetched."""
-        return frozenset(self._positions.paused)
-
-    @property
     def joined(self) -> bool:
         """Whether the group has accepted this member, with partitions or without."""
         return self._membership.joined
-
-    @property
-    def error_counts(self) -> Mapping[str, int]:
-        """Errors reported so far, by code."""
-        return self._reports.counts
-
-    def position(self, partition: Partition) -> int | None:
-        """Return the next offset expected; None before anything of it was returned."""
-        return self._positions.next_offset(partition)
 
     def subscribe(self) -> None:
         """Join the group. Partitions are given inside a later ``consume``."""
@@ -185,18 +166,7 @@ class KafkaClient:
         """Fetch these partitions again; others than the assigned are passed over."""
         self._switch(partitions, paused=False)
 
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Read on from another offset. A partition that is not assigned is passed over."""
-        self._check_thread()
-        if partition not in self._positions.assigned:
-            return
-        self._positions.move(partition, offset)
-        self._positions.in_doubt.add(partition)
-        self._restorer.restore()
-
-    def commit(
-        self, offsets: Mapping[Partition, int], *, wait: bool = False, metadata: str = ""
-    ) -> Committed | None:
+    def commit(self, offsets: Mapping[Partition, int], *, wait: bool = False) -> Committed | None:
         """Commit the next offsets to read of assigned partitions.
 
         Parameters
@@ -206,8 +176,6 @@ class KafkaClient:
             out, since neither client nor broker would refuse them.
         wait : bool
             Wait for the answer, up to the session timeout if the coordinator is away.
-        metadata : str
-            Stored beside each offset.
 
         Returns
         -------
@@ -219,29 +187,7 @@ class KafkaClient:
         held = {p: offset for p, offset in offsets.items() if p in self._positions.assigned}
         if not held:
             return Committed(self._clock(), dict(offsets), "no longer assigned")
-        return commits.commit(self._consumer, held, wait=wait, metadata=metadata, clock=self._clock)
-
-    def query_committed(
-        self, partitions: Iterable[Partition], timeout_seconds: float
-    ) -> dict[Partition, tuple[int | None, str]]:
-        """Return the group's committed offset (None: none) and its metadata by partition.
-
-        Waits for the coordinator; may be called inside ``on_event``. A partition that could not
-        be answered is left out.
-        """
-        self._check_thread()
-        return queries.committed(self._consumer, partitions, timeout_seconds, self._reports)
-
-    def query_end_offsets(
-        self, partitions: Iterable[Partition], timeout_seconds: float
-    ) -> dict[Partition, int]:
-        """Return the end of each partition's log, asked of the brokers one by one.
-
-        True while paused, when the client's own figure stands still. What could not be answered
-        in time is left out. ``EndOffsets`` asks without waiting.
-        """
-        self._check_thread()
-        return queries.end_offsets(self._consumer, partitions, timeout_seconds, self._reports)
+        return commits.commit(self._consumer, held, wait=wait, clock=self._clock)
 
     def take_errors(self) -> list[ClientError]:
         """Return what the client reported since the last call; for the log."""

@@ -24,11 +24,10 @@ def commit(
     offsets: Mapping[Partition, int],
     *,
     wait: bool,
-    metadata: str,
     clock: Callable[[], float],
 ) -> Committed | None:
     """Commit offsets; return the answer, or None if the client's ``on_commit`` gets it later."""
-    targets = [ClientPartition(*p, offset, metadata) for p, offset in offsets.items()]
+    targets = [ClientPartition(*p, offset) for p, offset in offsets.items()]
     try:
         if not wait:
             consumer.commit(offsets=targets, asynchronous=True)

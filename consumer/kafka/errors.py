@@ -1,11 +1,10 @@
-"""What the Kafka adapters raise and report, as text that can be shown, counted and pickled.
+"""What the Kafka adapters raise and report, as text that can be shown and pickled.
 
 Owns the classes and the reading of a ``KafkaError``. Decides nothing.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from consumer.core.columns import Partition
 
-#: Errors kept until they are taken; more are only counted.
+#: Errors kept until they are taken; more are dropped.
 MOST_ERRORS_KEPT = 100
 
 #: Codes after which a client never works again, whatever its ``fatal()`` says: a static member
@@ -70,11 +69,9 @@ class CallbackFailedError(Exception):
 
 
 class Reports:
-    """What a client reported: counted for ever, kept until taken, the first fatal one for good."""
+    """What a client reported: kept until taken, the first fatal one for good."""
 
     def __init__(self) -> None:
-        #: errors so far, by code
-        self.counts: Counter[str] = Counter()
         self.fatal: ClientFatalError | None = None
         self._kept: list[ClientError] = []
 
@@ -93,8 +90,7 @@ class Reports:
             self.keep(ClientError(type(thrown).__name__, describe(thrown), partition))
 
     def keep(self, error: ClientError) -> None:
-        """Count an error, and keep it unless too many wait already."""
-        self.counts[error.code] += 1
+        """Keep an error, unless too many wait already."""
         if len(self._kept) < MOST_ERRORS_KEPT:
             self._kept.append(error)
 

@@ -30,10 +30,6 @@ class Positions:
         self._next: dict[Partition, int] = {}
         self._starts: dict[Partition, int] = {}
 
-    def next_offset(self, partition: Partition) -> int | None:
-        """Return the offset expected next; None before anything was returned."""
-        return self._next.get(partition)
-
     def start(self, partition: Partition) -> ClientPartition:
         """Return the partition with the offset at which an assignment must begin."""
         offset = self._next.get(partition, self._starts.get(partition, COMMITTED_OFFSET))

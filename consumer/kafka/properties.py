@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from consumer.logs import HIDDEN
+
 # -- names and secrets ---------------------------------------------------------------------------
 
 VARIABLE_PREFIX = "KAFKA_"
-HIDDEN = "(hidden)"
 
 #: Properties whose own names end in what otherwise says "read the value from this file".
 _FILE_PROPERTIES = frozenset(
@@ -474,13 +475,7 @@ def client_properties(user: Mapping[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in given.items() if n not in CONSUMER_ONLY and n not in PRODUCER_ONLY}
 
 
-def prefetch_bound_bytes(
-    properties: Mapping[str, Any],
-    *,
-    brokers: int,
-    expansion_ratio: float = 1.0,
-    largest_batch_bytes: int = 0,
-) -> int:
+def prefetch_bound_bytes(properties: Mapping[str, Any], *, brokers: int) -> int:
     """Return what the client may hold of records that were not asked for yet.
 
     Parameters
@@ -490,21 +485,14 @@ def prefetch_bound_bytes(
     brokers : int
         Brokers that lead partitions, >= 1; each may have one fetch in flight when the queue's
         limit is reached, since the limit is checked before a fetch.
-    expansion_ratio : float
-        Bytes of records over bytes on the wire, >= 1. The client's limits count what was
-        fetched before decompression.
-    largest_batch_bytes : int
-        Largest batch of the topic; a fetch returns at least one whole batch.
 
     Notes
     -----
-    Units: bytes. Payload of queue and fetches, and 400 bytes beside each message.
+    Units: bytes. Payload of queue and fetches, and 400 bytes beside each message. Bytes on the
+    wire: what a compressed batch becomes, and a batch larger than a fetch, come on top.
     """
     queue_bytes = 1024 * int(properties.get("queued.max.messages.kbytes", 65_536))
-    fetch_bytes = brokers * max(
-        int(properties.get("fetch.max.bytes", 52_428_800)), largest_batch_bytes
-    )
-    fetched = int(fetch_bytes * max(1.0, expansion_ratio))
+    fetched = brokers * int(properties.get("fetch.max.bytes", 52_428_800))
     messages = int(properties.get("queued.min.messages", 100_000)) + fetched // LEAST_RECORD_BYTES
     return queue_bytes + fetched + MESSAGE_OVERHEAD_BYTES * messages
 

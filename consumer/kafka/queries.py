@@ -6,7 +6,6 @@ Owns the asking and nothing else. Those that take a consumer are called on its t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -18,6 +17,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from consumer.core.columns import Partition
 from consumer.kafka.errors import Reports
 from consumer.kafka.tokens import with_guarded_token
+
+#: An end that was not told within this is asked for again.
+ANSWER_SECONDS = 10.0
 
 
 def watermarks(
@@ -34,41 +36,6 @@ def watermarks(
     return low, high
 
 
-def end_offsets(
-    consumer: Consumer, partitions: Iterable[Partition], timeout_seconds: float, reports: Reports
-) -> dict[Partition, int]:
-    """Return the end of each log, asked one by one until the time is up."""
-    deadline = time.monotonic() + timeout_seconds
-    ends: dict[Partition, int] = {}
-    for partition in partitions:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            break
-        bounds = watermarks(consumer, partition, left, reports)
-        if bounds is not None:
-            ends[partition] = bounds[1]
-    return ends
-
-
-def committed(
-    consumer: Consumer, partitions: Iterable[Partition], timeout_seconds: float, reports: Reports
-) -> dict[Partition, tuple[int | None, str]]:
-    """Return the committed offset (None: none) and its metadata of each partition answered."""
-    asked = [ClientPartition(*p) for p in partitions]
-    if not asked:
-        return {}
-    try:
-        answered = consumer.committed(asked, timeout=timeout_seconds)
-    except KafkaException as thrown:
-        reports.add_thrown(thrown)
-        return {}
-    return {
-        (tp.topic, tp.partition): (tp.offset if tp.offset >= 0 else None, tp.metadata or "")
-        for tp in answered
-        if tp.error is None
-    }
-
-
 class EndOffsets:
     """The ends of partitions' logs, asked for now and picked up later; for the lag.
 
@@ -76,26 +43,24 @@ class EndOffsets:
     ----------
     properties : mapping
         As ``client_properties`` returns them.
-    read_committed : bool
-        Whether records of open transactions count as not there yet (the consumer's default).
     """
 
-    def __init__(self, properties: Mapping[str, Any], *, read_committed: bool = True) -> None:
+    def __init__(self, properties: Mapping[str, Any]) -> None:
         # Silent: what it would log, the consumer says as well.
         self._admin = AdminClient({**with_guarded_token(properties, Reports()), "log_level": 0})
-        self._isolation = (
-            IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        )
         self._asked: dict[Partition, Future[Any]] = {}
 
-    def ask(self, partitions: Iterable[Partition], *, timeout_seconds: float = 10.0) -> None:
+    def ask(self, partitions: Iterable[Partition]) -> None:
         """Send the question, unless an earlier one is still open."""
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         targets = {ClientPartition(*p): latest for p in partitions}
         if self._asked or not targets:
             return
         answers = self._admin.list_offsets(
-            targets, isolation_level=self._isolation, request_timeout=timeout_seconds
+            targets,
+            # Records of open transactions are not there yet, as for the consumer.
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=ANSWER_SECONDS,
         )
         self._asked = {(tp.topic, tp.partition): answer for tp, answer in answers.items()}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -24,8 +24,6 @@ class ClusterCheck:
 
     #: brokers; 0 when none answered
     brokers: int
-    #: topic -> number of partitions, of the topics that exist and may be read
-    partitions: Mapping[str, int] = field(default_factory=dict)
     #: what is wrong, a sentence each; empty when the worker can start
     problems: tuple[str, ...] = ()
 
@@ -52,7 +50,7 @@ def check_cluster(
     try:
         admin = AdminClient(config)
     except KafkaException as thrown:
-        return ClusterCheck(0, problems=(describe(thrown),))
+        return ClusterCheck(0, (describe(thrown),))
     servers = properties.get("bootstrap.servers", "")
     try:
         found = _topics(admin, timeout_seconds)
@@ -62,49 +60,40 @@ def check_cluster(
         for failed in reports.take()[:1]:
             cause = failed.text
         wait = f"{timeout_seconds:g} s"
-        return ClusterCheck(0, problems=(f"no broker of {servers} answered in {wait}: {cause}",))
+        return ClusterCheck(0, (f"no broker of {servers} answered in {wait}: {cause}",))
     brokers, every = found
-    partitions: dict[str, int] = {}
     problems: list[str] = []
     for topic in topics:
         if topic.startswith("^"):
-            matching = {
-                name: n for name, (n, e) in every.items() if re.match(topic, name) and not e
-            }
-            partitions.update(matching)
-            if not matching:
+            if not any(re.match(topic, name) and e is None for name, e in every.items()):
                 problems.append(f"no topic matches {topic}")
             continue
-        count, error = every.get(topic) or _topic(admin, topic, timeout_seconds)
+        error = every[topic] if topic in every else _topic_error(admin, topic, timeout_seconds)
         if error is None:
-            partitions[topic] = count
-        elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            continue
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             problems.append(f"topic {topic} does not exist on {servers}")
         else:
             problems.append(f"topic {topic}: {describe(error)}")
-    return ClusterCheck(brokers, partitions, tuple(problems))
+    return ClusterCheck(brokers, tuple(problems))
 
 
-def _topics(
-    admin: AdminClient, timeout_seconds: float
-) -> tuple[int, dict[str, tuple[int, KafkaError | None]]]:
-    """Return the number of brokers, and each visible topic's partitions and error."""
+def _topics(admin: AdminClient, timeout_seconds: float) -> tuple[int, dict[str, KafkaError | None]]:
+    """Return the number of brokers, and each visible topic's error."""
     deadline = time.monotonic() + timeout_seconds
     while True:
         # The answer may come from a broker that has not registered itself yet.
         answer = admin.list_topics(timeout=max(0.1, deadline - time.monotonic()))
         if answer.brokers or time.monotonic() > deadline:
-            every = {name: (len(t.partitions), t.error) for name, t in answer.topics.items()}
-            return len(answer.brokers), every
+            return len(answer.brokers), {name: t.error for name, t in answer.topics.items()}
 
 
-def _topic(admin: AdminClient, topic: str, timeout_seconds: float) -> tuple[int, KafkaError | None]:
-    """Return one topic's partitions and error: the list of all leaves out what may not be read."""
+def _topic_error(admin: AdminClient, topic: str, timeout_seconds: float) -> KafkaError | None:
+    """Return what is wrong with one topic: the list of all leaves out what may not be read."""
     try:
-        answer = admin.list_topics(topic=topic, timeout=timeout_seconds).topics[topic]
+        return admin.list_topics(topic=topic, timeout=timeout_seconds).topics[topic].error
     except KafkaException as thrown:
-        return 0, kafka_error(thrown)
-    return len(answer.partitions), answer.error
+        return kafka_error(thrown)
 
 
 def _most_telling(errors: Iterable[KafkaError | None]) -> KafkaError | None:

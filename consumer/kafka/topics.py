@@ -1,4 +1,4 @@
-"""Topics that the worker writes to: found, or made if that is allowed. Never waits.
+"""Topics that the worker writes to: found, or made. Never waits.
 
 Owns one admin client and what is known of each topic. Call it from one thread.
 """
@@ -23,7 +23,8 @@ REQUEST_SECONDS = 5.0
 #: Partitions of a new topic when those of its source are not known.
 FALLBACK_PARTITIONS = 1
 
-_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
+#: What brokers and clients say of a topic that is not there.
+MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
 #: Answers of brokers that cannot say, or cannot make a topic on demand: sending shows the rest.
 _CANNOT_SAY = frozenset(
     {
@@ -52,18 +53,13 @@ class Topics:
     ----------
     properties : mapping
         As ``client_properties`` returns them.
-    make : bool
-        Whether a missing topic may be made, with the partitions of the topic it is for.
     clock : callable
         Monotonic seconds.
     """
 
-    def __init__(
-        self, properties: Mapping[str, Any], *, make: bool, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, clock: Callable[[], float]) -> None:
         # Silent: what it would log, the other clients say as well.
         self._admin = AdminClient({**with_guarded_token(properties, Reports()), "log_level": 0})
-        self._make = make
         self._clock = clock
         self._topics: dict[str, _Topic] = {}
 
@@ -113,13 +109,10 @@ class Topics:
         error = kafka_error(thrown)
         source = topic.source
         topic.finding = topic.source = None
-        if error is None or error.code() not in _MISSING:
+        if error is None or error.code() not in MISSING:
             # It is there, or may not be described; writing shows the rest.
             topic.ready = True
             topic.problem = None
-            return
-        if not self._make:
-            self._failed(topic, f"topic {name} does not exist: create it")
             return
         partitions = FALLBACK_PARTITIONS
         if source.exception() is None:
@@ -141,9 +134,5 @@ class Topics:
             topic.problem = None
         else:
             reason = describe(thrown)
-            text = f"topic {name} does not exist and cannot be made ({reason}): create it"
-            self._failed(topic, text)
-
-    def _failed(self, topic: _Topic, problem: str) -> None:
-        topic.problem = problem
-        topic.not_before = self._clock() + RETRY_SECONDS
+            topic.problem = f"topic {name} does not exist and cannot be made ({reason}): create it"
+            topic.not_before = self._clock() + RETRY_SECONDS

@@ -20,7 +20,7 @@ from consumer.core.events import ChunkFinished, ProcessDied, ProcessReady
 from consumer.errors import HandlerOpenError, ProcessError
 from consumer.processes import wire
 from consumer.processes.process import Finished, HandlerProcess, new_slots
-from consumer.processes.slots import DEFAULT_SLOT_BYTES, SLOTS_PER_PROCESS, Slot
+from consumer.processes.slots import DEFAULT_SLOT_BYTES, Slot
 
 PoolEvent: TypeAlias = ProcessReady | ProcessDied | ChunkFinished
 
@@ -74,19 +74,6 @@ class ProcessPool:
         """Process id of one child; None when it does not run."""
         found = self._processes.get(process)
         return None if found is None else found.pid
-
-    @property
-    def slots_bytes(self) -> int:
-        """Bytes of all slots, started or not."""
-        return len(self._slots) * SLOTS_PER_PROCESS * self._slot_bytes
-
-    def watch(self, descriptor: int) -> None:
-        """Let ``poll`` return when a descriptor is readable; reading it is the caller's."""
-        self._selector.register(descriptor, selectors.EVENT_READ, None)
-
-    def unwatch(self, descriptor: int) -> None:
-        """Undo ``watch``."""
-        self._selector.unregister(descriptor)
 
     def start(self, process: int) -> None:
         """Start a process; ``ProcessReady`` or ``ProcessDied`` follows.
@@ -157,8 +144,6 @@ class ProcessPool:
         events, self._pending = self._pending, []
         ended = []
         for key, _ in selected:
-            if key.data is None:
-                continue
             process, what = key.data
             if what is _ENDED:
                 ended.append(process)
@@ -223,8 +208,6 @@ class ProcessPool:
         until = self._clock() + deadline_seconds
         while self._processes and (left := until - self._clock()) > 0:
             for key, _ in self._selector.select(left):
-                if key.data is None:
-                    continue
                 process, what = key.data
                 if what is _ENDED:
                     self._bury(process)

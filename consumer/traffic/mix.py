@@ -17,8 +17,7 @@ MIX_FORMS = f"kind=share,..., each share 0 or more and one above; kinds: {', '.j
 #: The other name of a kind.
 _ALSO = {"parcels": "polygons"}
 
-#: Hours of the day at which least and most happens.
-QUIET_HOUR = 2.0
+#: The hour of the day at which most happens; least does half a day from it.
 BUSY_HOUR = 14.0
 _HOURS = 24.0
 

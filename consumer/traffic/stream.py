@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from consumer.traffic.mix import KINDS, Day, Mix
+from consumer.traffic.mix import Day, Mix
 from consumer.traffic.shapes import (
     GIANT,
     LARGEST_BY_DEFAULT,
@@ -83,13 +83,6 @@ class Traffic:
         counts = np.bincount(chosen, minlength=len(kinds)).tolist()
         made = [iter(self._of_kind(kind, count)) for kind, count in zip(kinds, counts, strict=True)]
         return [next(made[kind]) for kind in chosen.tolist()]
-
-    def of_kind(self, kind: str, n: int) -> list[Record]:
-        """Return ``n`` records of one of ``KINDS``."""
-        if kind not in KINDS:
-            message = f"{kind!r} is none of {KINDS}"
-            raise ValueError(message)
-        return self._of_kind(kind, n)
 
     def giant(self, vertices: int = GIANT) -> Record:
         """Return one coastline of exactly so many vertices."""

@@ -42,6 +42,8 @@ class Member:
         #: partition -> (offset, value) of everything returned, in order
         self.records: dict[Partition, list[tuple[int, bytes | None]]] = {}
         self.ends: dict[Partition, int] = {}
+        #: partition -> next offset, of what was returned since it was assigned
+        self.positions: dict[Partition, int] = {}
         self.on_callback: Callable[[Event], object] = lambda event: None
         self.client = KafkaClient(
             consumer_properties(user, prefetch_bytes=prefetch_bytes, brokers=1),
@@ -54,6 +56,9 @@ class Member:
 
     def _on_event(self, event: Event) -> None:
         self.told.append(event)
+        if isinstance(event, Assigned):
+            for partition in event.partitions:
+                self.positions.pop(partition, None)
         self.on_callback(event)
 
     def step(self, max_records: int = 5000, wait_seconds: float = 0.02) -> list[Event]:
@@ -65,13 +70,27 @@ class Member:
                 for run in event.runs:
                     pairs = zip(run.columns.offsets.tolist(), run.columns.values, strict=True)
                     self.records.setdefault(run.partition, []).extend(pairs)
+                    self.positions[run.partition] = int(run.columns.offsets[-1]) + 1
             elif isinstance(event, EndReached):
-                self.ends[event.partition] = event.next_offset
+                partition, end = event.partition, event.next_offset
+                self.ends[partition] = end
+                # Records behind it may have come in the same call.
+                self.positions[partition] = max(end, self.positions.get(partition, end))
         return events
 
     def run_until(self, condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
         """Consume until something is so."""
         run_until([self], condition, what, seconds)
+
+    @property
+    def assigned(self) -> frozenset[Partition]:
+        """Partitions that the client knows to be its own."""
+        return frozenset(self.client._positions.assigned)
+
+    @property
+    def paused(self) -> frozenset[Partition]:
+        """Partitions that the client knows to be paused."""
+        return frozenset(self.client._positions.paused)
 
     @property
     def offsets(self) -> dict[Partition, list[int]]:

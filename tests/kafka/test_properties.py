@@ -116,17 +116,15 @@ def test_the_allowance_is_kept_where_fetches_are_not_at_their_least(prefetch_mib
     assert bound <= prefetch_mib * MIB or properties["fetch.max.bytes"] == 1_000_000
 
 
-def test_the_bound_counts_expansion_brokers_and_large_batches():
-    """Each raises what the client may hold; the user's own limits are counted as they are."""
+def test_the_bound_counts_brokers_and_the_overhead_of_messages():
+    """Each broker may have a fetch in flight; the user's own limits are counted as they are."""
     properties = consumer_properties(
         {**USER, "fetch.max.bytes": "2000000", "queued.min.messages": 1000}, prefetch_bytes=8 * MIB
     )
     least = prefetch_bound_bytes(properties, brokers=1)
     # 2 MiB queue, one fetch, and 400 bytes for 1,000 messages and for each 128 bytes of the fetch
     assert least == 2 * MIB + 2_000_000 + 400 * (1000 + 2_000_000 // 128)
-    assert prefetch_bound_bytes(properties, brokers=2) > least
-    assert prefetch_bound_bytes(properties, brokers=1, expansion_ratio=3.0) > least
-    assert prefetch_bound_bytes(properties, brokers=1, largest_batch_bytes=10 * MIB) > least
+    assert prefetch_bound_bytes(properties, brokers=2) == least + 2_000_000 + 400 * 15_625
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ def commit_positions(member):
 
     def on_callback(event):
         if isinstance(event, Revoked):
-            known = {p: member.client.position(p) for p in event.partitions}
-            offsets = {p: offset for p, offset in known.items() if offset is not None}
+            known = member.positions
+            offsets = {p: known[p] for p in event.partitions if p in known}
             if offsets:
                 answers.append(member.client.commit(offsets, wait=True))
 
@@ -43,16 +43,16 @@ def test_a_handover_loses_and_repeats_nothing(kafka, topic_factory, join, protoc
     answers += commit_positions(second)
     run_until(
         [first, second],
-        lambda: len(first.client.assigned) == len(second.client.assigned) == 2,
+        lambda: len(first.assigned) == len(second.assigned) == 2,
         "half each",
         SECONDS,
     )
-    assert first.client.assigned.isdisjoint(second.client.assigned)
+    assert first.assigned.isdisjoint(second.assigned)
     produce(servers, topic, ((b"%d" % i, b"x") for i in range(2_000)))
     run_until([first, second], lambda: first.count + second.count == 4_000, "more records")
     second.close()
-    assert not second.client.assigned
-    first.run_until(lambda: len(first.client.assigned) == 4, "everything back", SECONDS)
+    assert not second.assigned
+    first.run_until(lambda: len(first.assigned) == 4, "everything back", SECONDS)
     produce(servers, topic, ((b"%d" % i, b"x") for i in range(2_000)))
     first.run_until(lambda: first.count + second.count >= 6_000, "the last records")
     read: dict[object, list[int]] = {}
@@ -70,17 +70,17 @@ def test_partitions_that_come_back_are_not_left_paused(kafka, topic_factory, joi
     """The client remembers a pause over a reassignment; a partition that comes back flows."""
     topic = topic_factory(4)
     first = join(topic, **PROTOCOLS[protocol])
-    first.run_until(lambda: len(first.client.assigned) == 4, "all partitions")
-    first.client.pause(first.client.assigned)
+    first.run_until(lambda: len(first.assigned) == 4, "all partitions")
+    first.client.pause(first.assigned)
     second = join(topic, **PROTOCOLS[protocol])
-    run_until([first, second], lambda: len(second.client.assigned) == 2, "half", SECONDS)
+    run_until([first, second], lambda: len(second.assigned) == 2, "half", SECONDS)
     second.close()
     given_before = len(first.told_of(Assigned))
-    first.run_until(lambda: len(first.client.assigned) == 4, "everything back", SECONDS)
+    first.run_until(lambda: len(first.assigned) == 4, "everything back", SECONDS)
     back = set(first.told_of(Assigned)[given_before:])
     assert len(back) >= 2
-    assert first.client.paused == first.client.assigned - back
-    first.client.resume(first.client.assigned)
+    assert first.paused == first.assigned - back
+    first.client.resume(first.assigned)
     for partition in range(4):
         produce(kafka.bootstrap_servers, topic, [(None, b"x")], partition=partition)
     first.run_until(lambda: first.count == 4, "a record of each")
@@ -98,12 +98,12 @@ def test_a_pause_in_the_assignment_holds(kafka, topic_factory, join, protocol):
             member.client.pause(event.partitions)
 
     member.on_callback = on_callback
-    member.run_until(lambda: len(member.client.assigned) == 2, "the partitions")
+    member.run_until(lambda: len(member.assigned) == 2, "the partitions")
     deadline = time.monotonic() + 0.5
     while time.monotonic() < deadline:
         member.step()
     assert member.count == 0
-    member.client.resume(member.client.assigned)
+    member.client.resume(member.assigned)
     member.run_until(lambda: member.count == 100, "all records")
 
 
@@ -127,7 +127,7 @@ def test_a_member_that_is_silent_for_too_long_has_lost_its_partitions(kafka, top
     assert [answer.error for answer in answers] == ["no longer assigned"]
     assert member.told_of(Revoked) == []
     member.run_until(lambda: member.count == 200, "everything again", SECONDS)
-    assert "_MAX_POLL_EXCEEDED" in member.client.error_counts
+    assert "_MAX_POLL_EXCEEDED" in {error.code for error in member.client.take_errors()}
 
 
 def test_a_second_holder_of_an_instance_id_is_told_to_wait(topic_factory, join):
@@ -135,7 +135,7 @@ def test_a_second_holder_of_an_instance_id_is_told_to_wait(topic_factory, join):
     topic = topic_factory(1)
     static = {"group.protocol": "consumer", "group.instance.id": "one"}
     first = join(topic, **static)
-    first.run_until(lambda: first.client.assigned, "the partition")
+    first.run_until(lambda: first.assigned, "the partition")
     second = join(topic, **static)
     with pytest.raises(ClientFatalError) as caught:
         run_until([first, second], lambda: False, "the refusal")
@@ -143,4 +143,4 @@ def test_a_second_holder_of_an_instance_id_is_told_to_wait(topic_factory, join):
     # A consumer that is dead says so every time.
     with pytest.raises(ClientFatalError):
         second.step()
-    assert first.client.assigned == {(topic, 0)}
+    assert first.assigned == {(topic, 0)}

@@ -8,12 +8,11 @@ from consumer.kafka.start_check import check_cluster
 
 
 def test_everything_is_there(kafka, topic_factory):
-    """Brokers and partitions are counted; a pattern stands for what it matches."""
+    """Brokers are counted; a pattern stands for what it matches."""
     topic = topic_factory(3)
     check = check_cluster({"bootstrap.servers": kafka.bootstrap_servers}, [topic, f"^{topic}$"], 10)
     assert check.problems == ()
     assert check.brokers >= 1
-    assert check.partitions == {topic: 3}
 
 
 def test_missing_topics_are_named(kafka, topic_factory):

@@ -56,8 +56,7 @@ def test_a_ready_process_tells_its_baseline():
     try:
         pool.start(0)
         (ready,) = collect(pool, ProcessReady)
-        assert pool.slots_bytes == 16 << 20
-        assert ready.baseline_bytes > pool.slots_bytes
+        assert ready.baseline_bytes > 2 * (8 << 20)
     finally:
         pool.close(DEADLINE_SECONDS)
 
@@ -362,20 +361,6 @@ def test_a_process_is_started_once():
     """Starting a running process is our own mistake, and says so."""
     with running_pool("nothing") as pool, pytest.raises(ProcessError, match="runs already"):
         pool.start(0)
-
-
-def test_a_watched_descriptor_ends_the_wait():
-    """Another thread can wake the driver."""
-    reader, writer = os.pipe()
-    try:
-        with running_pool("nothing") as pool:
-            pool.watch(reader)
-            os.write(writer, b"!")
-            assert pool.poll(DEADLINE_SECONDS) == []
-            pool.unwatch(reader)
-    finally:
-        os.close(reader)
-        os.close(writer)
 
 
 def test_signals_for_everyone_do_not_end_a_process():

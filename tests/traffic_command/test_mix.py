@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from consumer.errors import ConfigError
-from consumer.traffic.mix import BUSY_HOUR, DEFAULT_MIX_TEXT, KINDS, QUIET_HOUR, Day, parse_mix
+from consumer.traffic.mix import BUSY_HOUR, DEFAULT_MIX_TEXT, KINDS, Day, parse_mix
 
 
 def test_shares_are_made_to_sum_to_one():
@@ -59,8 +59,8 @@ def test_the_night_is_pings_and_the_busy_hour_is_not():
     """The day's rhythm moves the rate and the mix together."""
     day, mix = Day(24.0), parse_mix(DEFAULT_MIX_TEXT)
 
-    assert day.rate_factor(QUIET_HOUR) == pytest.approx(0.4)
+    assert day.rate_factor(2.0) == pytest.approx(0.4)
     assert day.rate_factor(BUSY_HOUR) == pytest.approx(1.6)
-    night, busy = day.mix(mix, QUIET_HOUR).shares, day.mix(mix, BUSY_HOUR).shares
+    night, busy = day.mix(mix, 2.0).shares, day.mix(mix, BUSY_HOUR).shares
     assert busy["coastlines"] / busy["pings"] == pytest.approx(0.03 / 0.9)
     assert night["coastlines"] / night["pings"] == pytest.approx(0.001 / 0.9)
