@@ -270,35 +270,3 @@ def _largest(ratio_of: Callable[[float], float]) -> float:
     # A bound that is a whole number must not lose one to rounding.
     whole = float(np.ceil(low))
     return whole if ratio_of(whole) <= 1.0 + 1e-12 else low
-
-
-def article_memory_bound_vertices(available_bytes: float, bytes_per_vertex: float) -> int:
-    """Return the article's memory bound: everything in flight decoded at once.
-
-    Notes
-    -----
-    Units: bytes / (bytes / vertex) = vertices. Source: article 000, ``recommend``.
-
-    Examples
-    --------
-    >>> article_memory_bound_vertices(2 * 1024**3, 140.0)
-    15339168
-    """
-    return int(available_bytes / bytes_per_vertex)
-
-
-def article_deadline_bound_vertices(
-    vertices_per_second: float, max_poll_interval_seconds: float, headroom_ratio: float
-) -> int:
-    """Return the article's deadline bound for one process.
-
-    Notes
-    -----
-    Units: vertices / second * seconds = vertices. Source: article 000, ``recommend``.
-
-    Examples
-    --------
-    >>> article_deadline_bound_vertices(140_000.0, 30.0, 0.5)
-    2100000
-    """
-    return int(vertices_per_second * max_poll_interval_seconds * headroom_ratio)

@@ -15,11 +15,10 @@ import pytest
 
 from consumer.counting import counted_vertices
 from consumer.processes.pool import ProcessPool
+from sizing.article import article_deadline_bound_vertices, article_memory_bound_vertices
 from sizing.bounds import (
     Bounds,
     Situation,
-    article_deadline_bound_vertices,
-    article_memory_bound_vertices,
     bounds_of_mix,
     drain_deadline,
 )
