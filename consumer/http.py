@@ -19,7 +19,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from io import BytesIO
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import orjson
 
@@ -27,6 +27,7 @@ from consumer.address import Address
 from consumer.core.snapshot import Snapshot
 from consumer.errors import ConsumerError
 from consumer.explain import explained
+from consumer.health import Answer
 from consumer.page import page
 
 _log = logging.getLogger(__name__)
@@ -48,9 +49,6 @@ PATHS = ("/", "/budget", "/healthz", "/metrics", "/readyz")
 #: The protocol or the address family is missing here.
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-
-#: Yes or no, and why.
-Answer: TypeAlias = tuple[bool, str]
 
 
 class Exposable(Protocol):
