@@ -215,7 +215,7 @@ def test_config_keeps_the_keys_of_its_json(capsys: pytest.CaptureFixture[str]):
 def test_the_demonstration_keeps_the_keys_of_its_json():
     """What ``vertex-budget demo --json`` writes on its last line."""
     watch = Watch(0, os.getpid())
-    watch._take_sizing(explained(SNAPSHOT)["sizing"], watch.picture)
+    watch._take(explained(SNAPSHOT))
     said = json.loads(orjson.dumps(_report(watch, Account(), "http://127.0.0.1:9464")))
     assert_stay(DEMO_KEYS, keys(said), "keys of `demo --json`")
 
