@@ -3,15 +3,18 @@
 Owns why a record ends in the dead-letter topic, why it is tried again, why a sizing is published,
 why a process is killed and why fetching is paused. A code is a short constant word: a metric's
 label, a header's value or a log field; what varies goes into the text beside it. The
-documentation's tables and the tests are made from here, so a reason is one entry.
+documentation's tables and the tests are made from here, so a reason is one entry. A meaning is a
+cell of a table: no full stop, and no bar.
 
 Handlers may add codes of their own to the first kind (``batch.fail``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Self
+from types import MappingProxyType
+from typing import Self, TypeAlias
 
 
 class _Explained(StrEnum):
@@ -45,25 +48,39 @@ class Reason(_Explained):
     NOT_GEOJSON = "not-geojson", "JSON, but not GeoJSON: no type, or a member of the wrong type"
     UNSUPPORTED_FORMAT = (
         "unsupported-format",
-        "known, and not decoded: FeatureCollection, WKB, WKT, a change event, a compressed value",
+        "a format that is known and not decoded, such as WKB, WKT or a compressed value",
     )
     UNSUPPORTED_TYPE = "unsupported-type", "a geometry type that GeoJSON does not have"
     BAD_COORDINATES = (
         "bad-coordinates",
-        "of the wrong shape, not finite, 2 and 3 ordinates mixed, too few positions",
+        "coordinates of the wrong shape, ordinates that are no finite numbers, 2 and 3 ordinates"
+        " mixed, too few positions for a line or ring",
     )
     OPEN_RING = "open-ring", "a ring whose last position is not its first"
-    TOO_DEEP = "too-deep", "collections inside collections, or JSON deeper than 1,024"
+    TOO_DEEP = "too-deep", "more than 32 collections inside each other, or JSON deeper than 1,024"
+    DECODER_ERROR = "decoder-error", "its decoder raised: our fault, please report"
     HANDLER_ERROR = (
         "handler-error",
         "the handler raised on this record alone, or broke its contract",
     )
     HANDLER_REFUSED = "handler-refused", "`batch.fail` with words that are no code"
-    RETRIES_EXHAUSTED = "retries-exhausted", "asked for a retry too often"
-    OUT_OF_MEMORY = "out-of-memory", "ran out of memory at every attempt, the later ones alone"
-    KILLED_PROCESS = "killed-process", "killed its process alone, twice"
-    TIMED_OUT = "timed-out", "was alone in a process for longer than the time limit"
-    OUTPUT_TOO_LARGE = "output-too-large", "its output is larger than any topic takes"
+    RETRIES_EXHAUSTED = (
+        "retries-exhausted",
+        "another attempt was asked for once more than `VERTEX_BUDGET_MAX_ATTEMPTS` allow",
+    )
+    OUT_OF_MEMORY = (
+        "out-of-memory",
+        "memory ran out at every attempt, the later ones alone",
+    )
+    KILLED_PROCESS = "killed-process", "its process died over it twice, the last time over it alone"
+    TIMED_OUT = (
+        "timed-out",
+        "alone in a process for longer than `VERTEX_BUDGET_HANDLER_TIMEOUT_SECONDS`",
+    )
+    OUTPUT_TOO_LARGE = (
+        "output-too-large",
+        "the output topic, or the client, refuses its output as too large",
+    )
 
 
 class RetryReason(_Explained):
@@ -71,7 +88,7 @@ class RetryReason(_Explained):
 
     SUSPECT_MEMORY = "suspect-memory", "memory ran out, or so it looks"
     REQUESTED = "retry-requested", "the handler asked for another attempt"
-    FOLLOWS = "follows-a-retry", "a record of its key before it goes again"
+    FOLLOWS = "follows-a-retry", "one of its key or partition before it is tried again"
 
 
 class SizingReason(_Explained):
@@ -79,10 +96,14 @@ class SizingReason(_Explained):
 
     WARM_UP = (
         "warm-up",
-        "the first measuring window was enough",
+        "the first measuring window is over: the first sizing",
         "first measurement of the live traffic",
     )
-    INTERVAL = "interval", "time has passed", "measured again, as it does at regular times"
+    INTERVAL = (
+        "interval",
+        "`VERTEX_BUDGET_REMEASURE_INTERVAL_SECONDS` have passed",
+        "measured again, as it does at regular times",
+    )
     MIX_DRIFT = (
         "mix-drift",
         "a bound of the recent mix is a fifth away from the published one, beyond its error",
@@ -95,26 +116,53 @@ class SizingReason(_Explained):
     )
     PREDICTION_FAILED = (
         "prediction-failed",
-        "of the last four chunks three took less than half or more than 1.5 times what was predicted",
+        "of the last four chunks three took less than half or more than 1.5 times the seconds or"
+        " bytes predicted",
         "work took another time than predicted",
     )
     MEMORY_LIMIT = (
         "memory-limit",
-        "the available memory moved by a tenth",
+        "the available memory is more than a tenth away from that of the last sizing",
         "the memory that is free for work changed",
     )
 
 
 class KillReason(_Explained):
-    """Why the worker kills a handler process of its own."""
+    """Why the worker kills a handler process."""
 
-    TIMED_OUT = "timed-out", "a chunk was inside it for longer than the time limit"
-    STOP = "stop", "the drain deadline is over"
+    TIMED_OUT = (
+        "timed-out",
+        "a chunk is inside it for longer than `VERTEX_BUDGET_HANDLER_TIMEOUT_SECONDS`",
+    )
+    STOP = "stop", "it still works when the drain deadline of a stop is over"
 
 
 class PauseReason(_Explained):
     """Why one partition alone is paused; everything is paused for a limit (``core.limits``)."""
 
-    ORDERING = "ordering", "one chain holds as much work as one chain may while others wait"
-    RETRY = "retry", "a chain that waits for a retry holds all that such a chain may"
-    UNCOMMITTED = "uncommitted", "too much is finished above a record that is not"
+    ORDERING = (
+        "ordering",
+        "one chain holds as many seconds of work as one chain may while others wait",
+    )
+    RETRY = (
+        "retry",
+        "a chain that waits for a retry holds as many bytes or records as such a chain may",
+    )
+    UNCOMMITTED = (
+        "uncommitted",
+        "`VERTEX_BUDGET_MAX_UNCOMMITTED_MESSAGES` are finished above a record that is not",
+    )
+
+
+Kind: TypeAlias = type[_Explained]
+
+#: every kind of reasons, by the name of its table in the documentation
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "dead-letter-reasons": Reason,
+        "retry-reasons": RetryReason,
+        "sizing-reasons": SizingReason,
+        "kill-reasons": KillReason,
+        "pause-reasons": PauseReason,
+    }
+)

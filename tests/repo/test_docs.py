@@ -23,7 +23,7 @@ import shapely
 
 from consumer import cli, dead_letters
 from consumer.batch import Batch, RecordColumns, Settlement
-from consumer.core import deliveries, settle
+from consumer.core import reasons
 from consumer.core.config import FlowConfig
 from consumer.core.flow import LEAST_SHARDS
 from consumer.core.limits import LIMITS, NONE
@@ -35,7 +35,6 @@ from consumer.decode import decode
 from consumer.metrics_table import METRICS
 from consumer.processes.attempts import attempt
 from consumer.processes.loader import Handler, load_handler
-from consumer.reasons import Reason
 from consumer.settings_table import CONFIG_FILE_VARIABLE, PREFIX, SETTINGS
 from sizing.charge import WORK_SHARE_RATIO
 from sizing.classes import PAYLOAD_BYTES_PER_UNIT
@@ -60,7 +59,7 @@ ELSEWHERE = b'{"type":"Polygon","coordinates":[[[0,0],[2,0],[2,2],[0,2],[0,0]]]}
 
 
 def test_tables_are_those_of_the_code() -> None:
-    """The tables of settings and metrics are what ``scripts/render-docs`` writes now."""
+    """Each table made from the code is what ``scripts/render-docs`` writes now."""
     done = subprocess.run(
         [sys.executable, "scripts/render-docs", "--check"],
         cwd=ROOT,
@@ -78,6 +77,12 @@ def test_every_setting_and_metric_is_documented() -> None:
     assert not [row.full_name for row in METRICS if f"| `{row.full_name}` |" not in metrics]
 
 
+@pytest.mark.parametrize("name", reasons.KINDS)
+def test_every_kind_of_reasons_is_documented(name: str) -> None:
+    """There is a table of each kind."""
+    assert text_of("docs/how-it-works.md").count(f"<!-- table {name} -->") == 1
+
+
 # -- what is named -----------------------------------------------------------------------------
 
 
@@ -85,20 +90,6 @@ def test_states_and_causes_are_those_of_the_core() -> None:
     """The README explains every state and every cause, in the order of the code's tables."""
     assert first_column("README.md", "`state`") == list(STATE_NAMES)
     assert first_column("README.md", "`limited_by`") == [NONE, *LIMITS.names]
-
-
-def test_reasons_of_dead_letters_are_those_of_the_code() -> None:
-    """Every reason that ends on the dead-letter topic is explained, and no other."""
-    # These two only ask for another attempt; a record that gets no more is retries-exhausted.
-    passing = {Reason.SUSPECT_MEMORY, Reason.RETRY_REQUESTED}
-    ends = {
-        getattr(module, name)
-        for module in (settle, deliveries)
-        for name in dir(module)
-        if name.startswith("REASON_")
-    }
-    expected = {str(r) for r in Reason} - passing | ends
-    assert sorted(first_column("docs/how-it-works.md", "reason | meaning")) == sorted(expected)
 
 
 def test_headers_of_dead_letters_are_those_of_the_code() -> None:
