@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from consumer.core.columns import Headers
 from consumer.core.events import Output, RecordFault
+from consumer.core.reasons import Reason, RetryReason
 from consumer.errors import HandlerContractError
-from consumer.reasons import Reason
 
 #: Longest text that is kept of an error.
 ERROR_TEXT_LIMIT = 1000
@@ -216,7 +216,7 @@ class Batch:
         at = self._chunk_index(index)
         self._settlement.failed.pop(at, None)
         self._settlement.retry[at] = RecordFault(
-            at, str(Reason.RETRY_REQUESTED), "", str(reason)[:ERROR_TEXT_LIMIT]
+            at, str(RetryReason.REQUESTED), "", str(reason)[:ERROR_TEXT_LIMIT]
         )
 
     def done(self, index: int) -> None:

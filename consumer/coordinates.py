@@ -21,7 +21,8 @@ import orjson
 import shapely
 from numpy.typing import NDArray
 
-from consumer.reasons import Fault, Reason
+from consumer.core.reasons import Reason
+from consumer.faults import Fault
 
 Geometries = NDArray[np.object_]
 

@@ -14,10 +14,10 @@ import pytest
 import shapely
 from hypothesis import given
 
+from consumer.core.reasons import Reason
 from consumer.counting import counted_vertices
-from consumer.decode import Format, decode
-from consumer.geojson import COLLECTION_DEPTH_LIMIT
-from consumer.reasons import Fault, Reason
+from consumer.decode import decode
+from consumer.geojson_scan import COLLECTION_DEPTH_LIMIT
 from tests.payloads import features, geometries, json_values, simple_geometries, written
 
 PING = b'{"type":"Feature","id":"a","properties":{"v":7},"geometry":{"type":"Point","coordinates":[1,2]}}'
@@ -226,23 +226,6 @@ def test_faults_hold_no_data_of_the_payload():
     secret = json.dumps(geometry("Point", ["secret-1", 2])).encode()
 
     assert "secret" not in decode([secret]).faults[0].text
-
-
-def test_a_format_gets_a_decoder_by_the_table():
-    """A decoder in the table gets the values of its format, and its answers are the records'."""
-
-    def read_wkt(values, documents):
-        assert documents == [None, None]
-        return [
-            shapely.from_wkt(value.decode()) if b"(" in value else Fault("bad-wkt", "")
-            for value in values
-        ]
-
-    decoded = decode([PING, b"POINT (3 4)", b"POINT"], {Format.WKT: read_wkt})
-
-    assert decoded.geometries[1] == shapely.Point(3, 4)
-    assert decoded.faults == {2: Fault("bad-wkt", "")}
-    assert decoded.exact_vertices == 2
 
 
 def test_one_bad_record_leaves_the_batch_vectorised(monkeypatch):

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from consumer.batch import Batch, Retry
 from consumer.coordinates import is_out_of_memory
+from consumer.core.reasons import Reason, RetryReason
 from consumer.errors import HandlerContractError
 from consumer.processes.loader import Handler, describe, error_class_of
-from consumer.reasons import Reason
 
 #: What says "not now" without naming a record.
 _NOT_NOW = (Retry, ConnectionError, TimeoutError)
@@ -56,10 +56,10 @@ def _attempt_once(handler: Handler, batch: Batch) -> list[int]:
 def _settle_raised(batch: Batch, error: BaseException) -> list[int]:
     name = error_class_of(error)
     if isinstance(error, _NOT_NOW):
-        reason = Reason.RETRY_REQUESTED
+        reason = RetryReason.REQUESTED
         batch.fault_unsettled(reason, name, str(error), retry=True)
     elif is_out_of_memory(error):
-        batch.fault_unsettled(Reason.SUSPECT_MEMORY, name, str(error), retry=True)
+        batch.fault_unsettled(RetryReason.SUSPECT_MEMORY, name, str(error), retry=True)
     elif len(batch) == 1 or isinstance(error, HandlerContractError):
         # A handler that breaks its contract does so with every record.
         batch.fault_unsettled(Reason.HANDLER_ERROR, name, describe(error), retry=False)

@@ -24,6 +24,7 @@ from types import FrameType
 
 from consumer.batch import Batch, RecordColumns, Settlement
 from consumer.core.events import ChunkOutcome, RecordFault
+from consumer.core.reasons import RetryReason
 from consumer.decode import Decoded, decode
 from consumer.errors import ConfigError
 from consumer.processes import wire
@@ -31,7 +32,6 @@ from consumer.processes.attempts import attempt
 from consumer.processes.loader import Handler, describe, load_handler
 from consumer.processes.measure import Meter
 from consumer.processes.slots import Slot, large_memory, large_view
-from consumer.reasons import Reason
 
 _PR_SET_PDEATHSIG = 1
 #: Exit codes; the parent has the reason from a message.
@@ -185,7 +185,7 @@ def _out_of_memory(work: wire.Work, meter: Meter, error: MemoryError) -> ChunkOu
         exact_vertices=0,
         growth_bytes=measured.growth_bytes,
         retry=tuple(
-            RecordFault(index, str(Reason.SUSPECT_MEMORY), "MemoryError", str(error)[:200])
+            RecordFault(index, str(RetryReason.SUSPECT_MEMORY), "MemoryError", str(error)[:200])
             for index in range(work.records)
         ),
     )

@@ -32,6 +32,7 @@ from consumer.core.own_reasons import RETRYING_RECORDS
 from consumer.core.pausing import PAUSE_FROM_SECONDS
 from consumer.core.status import STATE_NAMES
 from consumer.decode import decode
+from consumer.geojson_scan import COLLECTION_DEPTH_LIMIT
 from consumer.metrics_table import METRICS
 from consumer.processes.attempts import attempt
 from consumer.processes.loader import Handler, load_handler
@@ -206,6 +207,7 @@ def test_figures_of_the_rules_are_those_of_the_code() -> None:
         f"hashed to {LEAST_SHARDS} shards",
         f"more than {PAUSE_FROM_SECONDS:g} seconds of work",
         f"or {RETRYING_RECORDS:,} records",
+        f"more than {COLLECTION_DEPTH_LIMIT} collections inside each other",
     ):
         assert said in text, said
 
