@@ -112,6 +112,6 @@ def test_a_stop_whose_time_is_over_kills_what_is_busy() -> None:
     """The idle one ends with its socket; one that is being killed already is not killed twice."""
     supervision, processes = two()
     processes[1].chunks.append(chunk(1))
-    assert supervision.kill_busy() == [KillProcess(1, "the drain deadline is over")]
+    assert supervision.kill_busy() == [KillProcess(1, KillReason.STOP.meaning)]
     assert supervision.kill_busy() == []
     assert supervision.died(1, "signal 9 (SIGKILL)", now=9.0).killed_for is KillReason.STOP
