@@ -28,9 +28,11 @@ from shapely.geometry import shape
 
 from bench.topics import fresh_group
 from bench.workloads import load_traffic
-from consumer.batch import Batch, RecordColumns, Settlement
+from consumer.batch import Batch
+from consumer.calls import Call, RecordColumns, RecordOutcomes
 from consumer.decode import decode
 from consumer.handlers import LAYER_SETTING, join
+from consumer.processes.attempts import take_returned
 
 #: As the worker cuts its chunks.
 CHUNK_SECONDS = 0.06
@@ -58,11 +60,10 @@ def handle(handler: join, values: Sequence[bytes | None]) -> None:
         raise ValueError(msg)
     nothing = np.zeros(len(values), dtype=np.int64)
     columns = RecordColumns(values, None, {}, nothing, nothing, [("memory", 0)], [0])
-    settlement = Settlement()
     indices = range(len(values))
-    batch = Batch(columns, decoded.geometries, decoded.documents, indices, settlement)
-    batch.take_returned(handler.handle(batch))
-    batch.accept()
+    call = Call(columns, decoded.geometries, decoded.documents, indices, RecordOutcomes())
+    take_returned(call, handler.handle(Batch(call)))
+    call.accept()
 
 
 def cut_batches(values: list[bytes], seconds_per_byte: float) -> list[list[bytes]]:

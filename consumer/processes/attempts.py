@@ -1,7 +1,7 @@
 """One call of the handler, and what follows when it raises.
 
-Owns the reading of exceptions: a request to try again, memory that ran out, or a fault of one
-record that has to be found. Knows nothing of sockets or memory.
+Owns the reading of what a handler returns and raises: outputs, a request to try again, memory
+that ran out, or a fault of one record that has to be found. Knows nothing of sockets or memory.
 
 Rules: halves are handled in order, so that the order of a key is kept. A record that raises alone
 is failed. Outputs of a call that raised are dropped, except those of records settled as done.
@@ -9,7 +9,10 @@ is failed. Outputs of a call that raised are dropped, except those of records se
 
 from __future__ import annotations
 
-from consumer.batch import Batch, Retry
+from collections.abc import Iterable, Mapping
+
+from consumer.batch import Batch, OutputRecord, Retry
+from consumer.calls import Call
 from consumer.coordinates import is_out_of_memory
 from consumer.core.reasons import Reason, RetryReason
 from consumer.errors import HandlerContractError
@@ -19,17 +22,17 @@ from consumer.processes.loader import Handler, describe, error_class_of
 _NOT_NOW = (Retry, ConnectionError, TimeoutError)
 
 
-def attempt(handler: Handler, batch: Batch) -> None:
-    """Give a batch to the handler until each of its records is settled.
+def attempt(handler: Handler, call: Call) -> None:
+    """Give records to the handler until each of them is settled.
 
     Parameters
     ----------
     handler : Handler
         Open.
-    batch : Batch
-        At least one record. Every outcome is written to its settlement.
+    call : Call
+        At least one record. Whatever is said of one is in the call's outcomes afterwards.
     """
-    pending = [batch]
+    pending = [call]
     while pending:
         current = pending.pop()
         rest = _attempt_once(handler, current)
@@ -40,29 +43,58 @@ def attempt(handler: Handler, batch: Batch) -> None:
             pending += [current.part(part) for part in reversed(halves) if part]
 
 
-def _attempt_once(handler: Handler, batch: Batch) -> list[int]:
-    """Call the handler once; return what has to be handled again, by index in the batch."""
+def _attempt_once(handler: Handler, call: Call) -> list[int]:
+    """Call the handler once; return what has to be handled again, by index in the call."""
     try:
-        returned = handler.handle(batch)
+        returned = handler.handle(Batch(call))
         # A generator runs here.
-        batch.take_returned(returned)
+        take_returned(call, returned)
     except BaseException as error:  # noqa: BLE001 - user code: even SystemExit is a record's fault
-        batch.accept_done()
-        return _settle_raised(batch, error)
-    batch.accept()
+        call.accept_done()
+        return _settle_raised(call, error)
+    call.accept()
     return []
 
 
-def _settle_raised(batch: Batch, error: BaseException) -> list[int]:
+def take_returned(call: Call, returned: object) -> None:
+    """Add what the handler returned: None, or outputs.
+
+    Raises
+    ------
+    HandlerContractError
+        When it is something else.
+    """
+    if returned is None:
+        return
+    if isinstance(returned, (str, bytes, Mapping)) or not isinstance(returned, Iterable):
+        msg = (
+            f"handle returned {type(returned).__name__};"
+            " expected None or an iterable of outputs: OutputRecord or (index, value)"
+        )
+        raise HandlerContractError(msg)
+    output = call.output
+    for item in returned:
+        if isinstance(item, OutputRecord):
+            output(item.index, item.value, item.key, item.headers)
+        elif isinstance(item, tuple) and len(item) == 2:
+            output(*item)
+        else:
+            msg = (
+                f"handle returned an output of type {type(item).__name__};"
+                " expected OutputRecord or (index, value)"
+            )
+            raise HandlerContractError(msg)
+
+
+def _settle_raised(call: Call, error: BaseException) -> list[int]:
     name = error_class_of(error)
     if isinstance(error, _NOT_NOW):
-        reason = RetryReason.REQUESTED
-        batch.fault_unsettled(reason, name, str(error), retry=True)
+        call.fault_unsettled(RetryReason.REQUESTED, name, str(error), retry=True)
     elif is_out_of_memory(error):
-        batch.fault_unsettled(RetryReason.SUSPECT_MEMORY, name, str(error), retry=True)
-    elif len(batch) == 1 or isinstance(error, HandlerContractError):
+        call.fault_unsettled(RetryReason.SUSPECT_MEMORY, name, str(error), retry=True)
+    elif len(call) == 1 or isinstance(error, HandlerContractError):
         # A handler that breaks its contract does so with every record.
-        batch.fault_unsettled(Reason.HANDLER_ERROR, name, describe(error), retry=False)
+        call.fault_unsettled(Reason.HANDLER_ERROR, name, describe(error), retry=False)
     else:
-        return batch.unsettled()
+        return call.unsettled()
     return []

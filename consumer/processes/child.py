@@ -22,7 +22,7 @@ import sys
 from dataclasses import replace
 from types import FrameType
 
-from consumer.batch import Batch, RecordColumns, Settlement
+from consumer.calls import Call, RecordColumns, RecordOutcomes
 from consumer.core.events import ChunkOutcome, RecordFault
 from consumer.core.reasons import RetryReason
 from consumer.decode import Decoded, decode
@@ -132,10 +132,10 @@ def _handle(
         decoded = _decode(columns, meter)
     except MemoryError as error:
         return _out_of_memory(work, meter, error)
-    settlement = Settlement()
-    batch = _batch_of(columns, decoded, settlement)
-    if len(batch):
-        attempt(handler, batch)
+    outcomes = RecordOutcomes()
+    call = _call_of(columns, decoded, outcomes)
+    if len(call):
+        attempt(handler, call)
     measured = meter.stop()
     faults = [
         RecordFault(index, str(fault.reason), "", fault.text)
@@ -148,10 +148,10 @@ def _handle(
         resident_bytes=measured.resident_bytes,
         exact_vertices=decoded.exact_vertices,
         growth_bytes=measured.growth_bytes,
-        failed=(*faults, *settlement.failed.values()),
-        retry=tuple(settlement.retry.values()),
+        failed=(*faults, *outcomes.failed.values()),
+        retry=tuple(outcomes.retry.values()),
         skipped=tuple(decoded.skipped),
-        outputs=tuple(settlement.outputs),
+        outputs=tuple(outcomes.outputs),
     )
 
 
@@ -166,13 +166,13 @@ def _decode(columns: RecordColumns, meter: Meter) -> Decoded:
             gc.enable()
 
 
-def _batch_of(columns: RecordColumns, decoded: Decoded, settlement: Settlement) -> Batch:
+def _call_of(columns: RecordColumns, decoded: Decoded, outcomes: RecordOutcomes) -> Call:
     records = len(columns.values)
     if not decoded.faults and not decoded.skipped:
-        return Batch(columns, decoded.geometries, decoded.documents, range(records), settlement)
+        return Call(columns, decoded.geometries, decoded.documents, range(records), outcomes)
     left_out = decoded.faults.keys() | set(decoded.skipped)
     indices = [index for index in range(records) if index not in left_out]
-    return Batch(columns, decoded.geometries[indices], decoded.documents, indices, settlement)
+    return Call(columns, decoded.geometries[indices], decoded.documents, indices, outcomes)
 
 
 def _out_of_memory(work: wire.Work, meter: Meter, error: MemoryError) -> ChunkOutcome:

@@ -1,4 +1,4 @@
-"""The user's handler: found by name, opened, called, closed.
+"""The user's handler: found by name or given, opened, called, closed.
 
 Owns the three forms (a function of one batch; a class; an object with ``handle``), each of them
 plain or ``async``, and the exact words when one cannot be used. Async code of one process runs in
@@ -39,8 +39,13 @@ class Handler:
 
     def open(self) -> None:
         """Call the handler's ``open``, if it has one."""
-        if self._open is not None:
+        if self._open is None:
+            return
+        try:
             self._finish(self._open())
+        except BaseException:
+            self._end_loop()
+            raise
 
     def handle(self, batch: Batch) -> Any:
         """Call the handler, and return what it returned."""
@@ -52,9 +57,12 @@ class Handler:
             if self._close is not None:
                 self._finish(self._close())
         finally:
-            if self._runner is not None:
-                self._runner.close()
-                self._runner = None
+            self._end_loop()
+
+    def _end_loop(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
 
     def _finish(self, result: Any) -> Any:
         if not inspect.isawaitable(result):
@@ -105,10 +113,24 @@ def load_handler(spec: str) -> Handler:
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             text = f"{module_name} has no {part!r}{hint}"
             raise ConfigError(SETTING, spec, text) from None
-    return _handler_of(found, spec)
+    return handler_of(found, spec)
 
 
-def _handler_of(found: Any, spec: str) -> Handler:
+def handler_of(found: Any, spec: str) -> Handler:
+    """Return the handler that a function, a class or an object is.
+
+    Parameters
+    ----------
+    found : object
+        A class is made one of.
+    spec : str
+        What it is called in an error.
+
+    Raises
+    ------
+    ConfigError
+        When it cannot handle a batch.
+    """
     if inspect.isclass(found):
         if not callable(getattr(found, "handle", None)):
             raise ConfigError(SETTING, spec, "is a class without a method handle(batch)")

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from consumer.batch import RecordColumns
+from consumer.calls import RecordColumns
 from consumer.core.commands import Chunk
 from consumer.core.events import ChunkOutcome, Output, RecordFault
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
+from consumer.batch import Records
 from consumer.core.events import ChunkOutcome, Output, RecordFault
 from consumer.processes import wire
 from tests.processes.chunks import chunk, columns
@@ -25,11 +26,12 @@ def parts(draw):
 def test_chunks_arrive_whole(sent):
     """Each record has its columns, its partition and its headers, counted across the parts."""
     received = wire.unpack_chunk(memoryview(wire.pack_chunk(chunk(1, *sent))))
+    records = Records(received, range(len(received.values)))
 
     index = 0
     for number, part in enumerate(sent):
         for at in range(len(part)):
-            record = received.record(index)
+            record = records[index]
             assert (record.topic, record.partition) == ("t", number)
             assert record.value == part.values[at]
             assert record.key == (None if part.keys is None else part.keys[at])

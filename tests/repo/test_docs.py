@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
+import importlib
 import json
 import re
 import sqlite3
@@ -17,12 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import shapely
 
 from consumer import cli, dead_letters
-from consumer.batch import Batch, RecordColumns, Settlement
+from consumer.batch import OutputRecord
 from consumer.core import reasons
 from consumer.core.config import FlowConfig
 from consumer.core.flow import LEAST_SHARDS
@@ -31,12 +31,10 @@ from consumer.core.measuring import WARMUP_PATIENCE
 from consumer.core.own_reasons import RETRYING_RECORDS
 from consumer.core.pausing import PAUSE_FROM_SECONDS
 from consumer.core.status import STATE_NAMES
-from consumer.decode import decode
 from consumer.geojson_scan import COLLECTION_DEPTH_LIMIT
 from consumer.metrics_table import METRICS
-from consumer.processes.attempts import attempt
-from consumer.processes.loader import Handler, load_handler
 from consumer.settings_table import CONFIG_FILE_VARIABLE, PREFIX, SETTINGS
+from consumer.testing import batch_of
 from sizing.charge import WORK_SHARE_RATIO
 from sizing.classes import PAYLOAD_BYTES_PER_UNIT
 from sizing.model import HELD_BYTES_PER_RECORD, LEAST_BYTES_PER_VERTEX_OF_TEXT
@@ -230,51 +228,33 @@ def handler_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         sys.modules.pop(name, None)
 
 
-def handled(handler: Handler, values: list[bytes]) -> Settlement:
-    """Give a handler a batch as a handler process does."""
-    decoded = decode(values)
-    columns = RecordColumns(
-        values,
-        [b"key-%d" % index for index in range(len(values))],
-        {},
-        np.arange(len(values)) + 100,
-        np.zeros(len(values), dtype=np.int64),
-        [("town", 3)],
-        [0],
-    )
-    settlement = Settlement()
-    everything = range(len(values))
-    attempt(handler, Batch(columns, decoded.geometries, decoded.documents, everything, settlement))
-    return settlement
+def handler_named(spec: str) -> Any:
+    """Return what ``module:name`` names."""
+    module, _, name = spec.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def test_the_function_of_the_readme(handler_folder: Path) -> None:
     """It answers what is in the centre, and refuses what has no location."""
-    handler = load_handler("tag:tag")
     values = [POINT % (b"4001", CENTRE), POINT % (b"4002", ELSEWHERE), POINT % (b"4003", b"null")]
-    settlement = handled(handler, values)
-    assert [(o.index, o.key, o.value) for o in settlement.outputs] == [
-        (0, b"key-0", b"4001 is in the centre")
-    ]
-    assert {i: fault.reason for i, fault in settlement.failed.items()} == {2: "no-location"}
-    assert not settlement.retry
+    handled = batch_of(*values, keys=["a", "b", "c"]).handled_by(handler_named("tag:tag"))
+    assert handled.outputs == [OutputRecord(0, b"4001 is in the centre", b"a")]
+    assert handled.failed == {2: "no-location"}
+    assert handled.done == [0, 1]
 
 
 def test_the_class_of_the_readme(handler_folder: Path) -> None:
     """It stores each record once, however often it is handled, and waits for a locked database."""
-    handler = load_handler("store:Areas")
-    handler.open()
+    areas = handler_named("store:Areas")
     values = [POINT % (b"1", CENTRE), POINT % (b"2", ELSEWHERE)]
+    batch = batch_of(*values, topic="town", partition=3, offsets=[100, 101])
     for _ in range(2):
-        settlement = handled(handler, values)
-        assert not settlement.failed
-        assert not settlement.retry
+        assert batch.handled_by(areas).done == [0, 1]
     other = sqlite3.connect(handler_folder / "areas.db", timeout=1.0)
     rows = other.execute("select place, area from areas order by place").fetchall()
     assert rows == [("town/3/100", 0.0), ("town/3/101", 4.0)]
     assert shapely.area(shapely.from_geojson(ELSEWHERE)) == 4.0
     other.execute("begin immediate")
-    assert set(handled(handler, values).retry) == {0, 1}
+    assert batch.handled_by(areas).retry == {0: "retry-requested", 1: "retry-requested"}
     other.rollback()
     other.close()
-    handler.close()
