@@ -258,3 +258,32 @@ def test_the_class_of_the_readme(handler_folder: Path) -> None:
     assert batch.handled_by(areas).retry == {0: "retry-requested", 1: "retry-requested"}
     other.rollback()
     other.close()
+
+
+def test_the_unit_test_of_the_readme(handler_folder: Path) -> None:
+    """What it says of the handler holds."""
+    handler_named("test_tag:test_what_has_no_location_is_refused")()
+
+
+def test_the_handlers_of_the_readme_are_typed(handler_folder: Path) -> None:
+    """``mypy --strict`` finds nothing in them, and finds a batch that is used wrongly."""
+    # shapely ships no types; the README says so.
+    (handler_folder / "mypy.ini").write_text("[mypy-shapely.*]\nignore_missing_imports = True\n")
+    (handler_folder / "wrong.py").write_text(
+        "from consumer.batch import Batch\n\n\n"
+        "def handle(batch: Batch) -> None:\n    batch.fail('0', 1)\n    batch.part([0])\n"
+    )
+    files = sorted(path.name for path in handler_folder.glob("*.py"))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-color-output", *files],
+        cwd=handler_folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.findall(r"^(\w+\.py):(\d+): error: .*\[([a-z-]+)\]$", done.stdout, re.MULTILINE)
+    assert found == [
+        ("wrong.py", "5", "arg-type"),
+        ("wrong.py", "5", "arg-type"),
+        ("wrong.py", "6", "attr-defined"),
+    ], done.stdout + done.stderr
