@@ -112,8 +112,8 @@ _MANY = click.IntRange(min=1, max=10**12)
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
     metavar="PATH",
-    help="Send what is in this file instead: NDJSON (a Feature or geometry a line) or a GeoJSON"
-    " FeatureCollection of any size. May be repeated.",
+    help="Send what is in this file instead: NDJSON (a Feature or geometry a line), a GeoJSON text"
+    " sequence, or a FeatureCollection of any size. May be repeated.",
 )
 @click.option(
     "--key",

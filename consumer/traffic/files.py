@@ -1,15 +1,19 @@
-"""Records out of files: NDJSON and GeoJSON FeatureCollections, read piece by piece.
+"""Records out of files: NDJSON, GeoJSON text sequences and FeatureCollections, piece by piece.
 
-Owns the reading and the choice of the key. A value is sent as it stands in the file, digit by
-digit. Memory holds one piece of the file and one record, whatever the file's size.
+Owns the reading and the choice of the key. A value is what stands in the file, digit by digit.
+Memory holds one piece of the file and one record, whatever the file's size. Nothing is rewound,
+so that a pipe can be read as well.
 """
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import orjson
 
@@ -20,6 +24,8 @@ PIECE_BYTES = 1 << 20
 #: A record that is longer than this ends the reading: no broker takes it, or it is not JSON.
 MOST_RECORD_BYTES = 256 << 20
 
+#: In place of a path: what is piped in.
+STANDARD_INPUT = Path("-")
 #: How much of a file is looked at to tell what it is.
 _HEAD_BYTES = 64 << 10
 _MARK = re.compile(rb'["{}\[\]]')
@@ -27,10 +33,13 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ARRAY_FOLLOWS = re.compile(rb"\s*:\s*\[")
 _STRING_END = re.compile(rb'["\\]')
 _BACKSLASH = ord("\\")
+#: What stands before each text of a sequence (RFC 8142).
+_SEPARATOR = b"\x1e"
+_WANTED = "a GeoJSON object is wanted, one a line, or a FeatureCollection"
 
 
 class FileError(ConsumerError):
-    """A file cannot be replayed: what and where."""
+    """A file cannot be read as records: what and where."""
 
     def __init__(self, path: str, text: str) -> None:
         super().__init__(path, text)
@@ -41,16 +50,31 @@ class FileError(ConsumerError):
         return f"{self.path}: {self.text}"
 
 
+class PlacedRecord(NamedTuple):
+    """A record and where it stands."""
+
+    #: "line 12" or "text 12", from 1; "feature 12", from 0
+    place: str
+    key: bytes | None
+    value: bytes
+
+
+def name_of(path: Path) -> str:
+    """Return what a file is called in what people read."""
+    return "standard input" if path == STANDARD_INPUT else str(path)
+
+
 def read_records(
     path: Path, key_property: str | None = None
 ) -> Iterator[tuple[bytes | None, bytes]]:
-    """Yield the records of a file.
+    """Yield key and value of the records of a file.
 
     Parameters
     ----------
     path : Path
-        A GeoJSON FeatureCollection (each Feature becomes a record), or NDJSON: a Feature or a
-        geometry a line, or a line ``{"key": ..., "value": {...}}``.
+        A GeoJSON FeatureCollection (each Feature becomes a record); or a Feature or a geometry a
+        line (NDJSON) or a text (GeoJSON text sequence); or ``{"key": ..., "value": {...}}`` in
+        place of one.
     key_property : str, optional
         The property whose value becomes the key; by default it is the Feature's ``id``.
 
@@ -60,31 +84,89 @@ def read_records(
         If the file cannot be read, or something in it is not JSON; with the line, or the
         Feature's number.
     """
+    for _, key, value in read_placed_records(path, key_property):
+        yield key, value
+
+
+def read_placed_records(
+    path: Path, key_property: str | None = None, *, keep_broken: bool = False
+) -> Iterator[PlacedRecord]:
+    """Yield the records of a file with their places.
+
+    Parameters
+    ----------
+    path : Path
+        As in ``read_records``; ``-`` is standard input.
+    key_property : str, optional
+        As in ``read_records``.
+    keep_broken : bool, optional
+        Yield what is no JSON object as it stands, without a key, unless it is the first of the
+        file, which then is not what it should be.
+
+    Raises
+    ------
+    FileError
+        As in ``read_records``.
+    """
+    is_piped = path == STANDARD_INPUT
+    name = name_of(path)
+    is_first = True
     try:
-        with path.open("rb") as file:
-            for where, text in _pieces(file, str(path)):
-                yield _record(text, key_property, str(path), where)
+        with nullcontext(sys.stdin.buffer) if is_piped else path.open("rb") as file:
+            for place, text in _pieces(file, name):
+                try:
+                    yield PlacedRecord(place, *_record(text, key_property, name, place))
+                except FileError:
+                    if is_first or not keep_broken:
+                        raise
+                    yield PlacedRecord(place, None, text)
+                is_first = False
     except OSError as error:
-        raise FileError(str(path), f"cannot be read: {error.strerror}") from None
+        raise FileError(name, f"cannot be read: {error.strerror}") from None
 
 
 def _pieces(file: BinaryIO, path: str) -> Iterator[tuple[str, bytes]]:
     """Tell what the file is, and yield its records with where they stand."""
     head = file.read(_HEAD_BYTES)
-    file.seek(0)
+    if head.lstrip().startswith(_SEPARATOR):
+        yield from _sequence(_resumed(head, file), path)
+        return
     line, newline, rest = head.partition(b"\n")
     if newline and rest.strip() and _is_json(line):
-        yield from _lines(file, path)
+        yield from _lines(_resumed(head, file), path)
         return
     begin = _features_begin(head)
     if begin is not None:
-        file.seek(begin)
-        yield from _Features(file, path)
+        yield from _Features(_resumed(head[begin:], file), path)
     elif _is_json(line) or len(head) == _HEAD_BYTES or not _is_json(head):
-        yield from _lines(file, path)
+        yield from _lines(_resumed(head, file), path)
     else:
         # One object over several lines.
         yield "the file", head
+
+
+class _Resumed(io.RawIOBase):
+    """A file from a part of it on that was read to see what it is."""
+
+    def __init__(self, part: bytes, file: BinaryIO) -> None:
+        self._part = part
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        room = len(buffer)
+        if self._part:
+            piece, self._part = self._part[:room], self._part[room:]
+        else:
+            piece = self._file.read(room)
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def _resumed(part: bytes, file: BinaryIO) -> BinaryIO:
+    return io.BufferedReader(_Resumed(part, file), PIECE_BYTES)
 
 
 def _is_json(text: bytes) -> bool:
@@ -120,9 +202,9 @@ def _record(
     try:
         document = orjson.loads(text)
     except ValueError as error:
-        raise FileError(path, f"{where} is not JSON: {error}") from None
+        raise FileError(path, f"{where} is not JSON: {error}; {_WANTED}") from None
     if not isinstance(document, dict):
-        raise FileError(path, f"{where} is {_kind(document)}; a GeoJSON object is wanted")
+        raise FileError(path, f"{where} is {_kind(document)}; {_WANTED}")
     if document.keys() == {"key", "value"}:
         return _key(document["key"]), orjson.dumps(document["value"])
     if key_property is None:
@@ -155,6 +237,21 @@ def _lines(file: BinaryIO, path: str) -> Iterator[tuple[str, bytes]]:
         text = line.strip()
         if text:
             yield f"line {number}", text
+
+
+def _sequence(file: BinaryIO, path: str) -> Iterator[tuple[str, bytes]]:
+    """Yield what stands between separators; a text may have several lines."""
+    number, rest, is_over = 0, b"", False
+    while not is_over:
+        piece = file.read(PIECE_BYTES)
+        is_over = not piece
+        *texts, rest = (rest + (piece or _SEPARATOR)).split(_SEPARATOR)
+        for text in filter(None, map(bytes.strip, texts)):
+            number += 1
+            yield f"text {number}", text
+        if len(rest) > MOST_RECORD_BYTES:
+            limit = f"{MOST_RECORD_BYTES >> 20} MiB"
+            raise FileError(path, f"text {number + 1} is longer than {limit}")
 
 
 class _Features:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from consumer.traffic import files
-from consumer.traffic.files import FileError, read_records
+from consumer.traffic.files import FileError, read_placed_records, read_records
 
 POINT = b'{"type":"Point","coordinates":[1.50,2.0]}'
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -60,6 +60,45 @@ def test_a_collection_is_read_feature_by_feature(tmp_path, monkeypatch, items, i
     path = write(tmp_path / "a.geojson", orjson.dumps(document, option=option))
 
     assert [orjson.loads(value) for _, value in read_records(path)] == items
+
+
+@given(items=features, indent=st.booleans(), piece=st.integers(1, 64))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_text_sequence_is_read_text_by_text(tmp_path, monkeypatch, items, indent, piece):
+    """Texts are told apart by what stands before each, however many lines they have."""
+    monkeypatch.setattr(files, "PIECE_BYTES", piece)
+    option = orjson.OPT_INDENT_2 if indent else 0
+    texts = [b"\x1e" + orjson.dumps(item, option=option) + b"\n" for item in items]
+    path = write(tmp_path / "a.geojsons", b"".join(texts) or b"\x1e")
+
+    found = list(read_placed_records(path))
+
+    assert [orjson.loads(record.value) for record in found] == items
+    assert [record.place for record in found] == [f"text {n + 1}" for n in range(len(items))]
+
+
+def test_a_text_that_is_too_long_is_told(tmp_path, monkeypatch):
+    """A file that is no sequence after all does not fill the memory."""
+    monkeypatch.setattr(files, "MOST_RECORD_BYTES", 200)
+    path = write(tmp_path / "a.geojsons", b"\x1e" + POINT + b"\x1e" + b"x" * 300)
+
+    with pytest.raises(FileError, match="text 2 is longer than"):
+        list(read_records(path))
+
+
+def test_what_is_broken_can_be_kept(tmp_path):
+    """As it stands and without a key, but for the first of a file: that is another format."""
+    path = write(tmp_path / "a.ndjson", b'{"id":7}\n{"id":8\n[1]\n{"id":9}\n')
+    assert list(read_placed_records(path, keep_broken=True)) == [
+        ("line 1", b"7", b'{"id":7}'),
+        ("line 2", None, b'{"id":8'),
+        ("line 3", None, b"[1]"),
+        ("line 4", b"9", b'{"id":9}'),
+    ]
+
+    path.write_bytes(b"id,lat\n1,2\n")
+    with pytest.raises(FileError, match="line 1 is not JSON"):
+        list(read_placed_records(path, keep_broken=True))
 
 
 def test_a_collection_of_any_size_is_read_with_little_memory(tmp_path, monkeypatch):
