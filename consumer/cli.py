@@ -16,6 +16,7 @@ import orjson
 
 from consumer.commands.demo_flags import demo
 from consumer.commands.traffic_flags import traffic
+from consumer.commands.try_flags import try_handler
 from consumer.errors import ConfigError, ConsumerError
 from consumer.settings import Reading, SettingsError, read_settings
 from consumer.settings_sources import KAFKA_FLAG
@@ -75,6 +76,7 @@ def cli() -> None:
 
 cli.add_command(demo)
 cli.add_command(traffic)
+cli.add_command(try_handler)
 
 
 def _option(row: Setting) -> Callable[[_Command], _Command]:

@@ -207,9 +207,10 @@ class Reader:
 def reader(
     tmp_path: Path, kafka: KafkaAdmin, _unique: Callable[[str], str]
 ) -> Iterator[tuple[Reader, KafkaAdmin]]:
-    """A reader with the README's handlers in their folder."""
+    """A reader with the README's handlers in their folder, and data of their own."""
     sources = blocks("README.md", "python", "Write a handler")
     (tmp_path / "tag.py").write_text(sources[0].text)
+    (tmp_path / "pings.ndjson").write_text('{"type":"Point","coordinates":[-2.9,53.4]}\n' * 3)
     with Reader(tmp_path, kafka, _unique) as somebody:
         yield somebody, kafka
         somebody.stops()
