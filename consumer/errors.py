@@ -25,6 +25,18 @@ class ConfigError(ConsumerError):
         return f"{self.name}={self.value!r}: {self.allowed}"
 
 
+class PayloadError(ConsumerError):
+    """The record's own content cannot be read."""
+
+    def __init__(self, reason: str, text: str = "") -> None:
+        super().__init__(reason, text)
+        self.reason = reason
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.text}" if self.text else self.reason
+
+
 class HandlerError(ConsumerError):
     """The user's handler failed."""
 

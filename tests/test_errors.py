@@ -11,6 +11,7 @@ from consumer import errors
 EXAMPLES = [
     errors.ConsumerError("text"),
     errors.ConfigError("VERTEX_BUDGET_PROCESSES", 0, "at least 1"),
+    errors.PayloadError("open-ring", "Polygon: a ring"),
     errors.HandlerError("m:f", "it failed"),
     errors.HandlerOpenError("m:f", "no module m"),
     errors.HandlerContractError("returned int"),
