@@ -84,6 +84,8 @@ class Adapters:
     end_offsets: EndOffsets
     host: HostMemory
     make_client: Callable[[Callable[[Event], None]], KafkaClient]
+    #: told every event before the core is
+    record: Callable[[Event], None] | None = None
 
 
 class Driver:
@@ -122,6 +124,7 @@ class Driver:
         self._end_offsets = adapters.end_offsets
         self._host = adapters.host
         self._make_client = adapters.make_client
+        self._record = adapters.record
         self._log = log
         self._signals = signals
         self._signals_seen = 0
@@ -169,6 +172,8 @@ class Driver:
         ):
             del self._raised[event.process]
             self._confine(event.process)
+        if self._record is not None:
+            self._record(event)
         self._do(self._flow.step(event))
 
     def run(self) -> None:

@@ -231,6 +231,14 @@ class Settings(BaseModel):
         "The least severe log line that is written.",
         reason="one line a sizing and one a state change",
     )
+    record: values.MaybeText = setting(
+        None,
+        "File that everything the core is told is written to, to be replayed: offsets, sizes and"
+        " hashes of keys, no payloads; at most 256 MiB.",
+        allowed="a path in a folder that can be written to",
+        unset="none",
+        reason="it is for the hunt for a fault",
+    )
     #: librdkafka property -> value, secrets read from their files
     kafka: Mapping[str, str] = Field(default_factory=dict, repr=False)
 

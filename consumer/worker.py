@@ -19,9 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from consumer import counting
+from consumer.core.config import FlowConfig
 from consumer.core.events import Event, ProcessDied, ProcessReady
 from consumer.core.flow import Flow
 from consumer.driver import Adapters, Driver
@@ -48,6 +50,7 @@ from consumer.metrics import MetricsRegistry
 from consumer.processes.pool import ProcessPool
 from consumer.processes.slots import DEFAULT_SLOT_BYTES, SLOTS_PER_PROCESS
 from consumer.producer import RecordProducer
+from consumer.recording import Header, Recorder
 from consumer.settings_table import SETTINGS, Settings
 from consumer.signals import StopSignals
 from consumer.version import worker_version
@@ -125,11 +128,20 @@ def run(settings: Settings) -> int:
             return 0
         rest = _measure_rest(pool)
         processes = _size_pool(settings, around, rest, clients.prefetch_bytes, server.port)
-        flow = _make_core(settings, processes, clients)
+        config = settings.flow_config(processes, clients.max_poll_interval_seconds)
+        wall_clock_offset = time.time() - time.monotonic()
+        flow = Flow(config, wall_clock_offset=wall_clock_offset)
         watchdog = Watchdog(settings.shutdown_grace_seconds)
         driver = Driver(
             flow,
-            _make_adapters(settings, clients, pool, rest, processes),
+            _make_adapters(
+                settings,
+                clients,
+                pool,
+                rest,
+                processes,
+                record=_record(settings, config, wall_clock_offset, stack),
+            ),
             _log,
             signals,
             commit_waits=_commit_may_wait(clients, flow.snapshot().drain_deadline_seconds),
@@ -326,15 +338,26 @@ def _size_pool(
 # -- the core, and what it is connected to ---------------------------------------------------------
 
 
-def _make_core(settings: Settings, processes: int, clients: _Clients) -> Flow:
-    return Flow(
-        settings.flow_config(processes, clients.max_poll_interval_seconds),
-        wall_clock_offset=time.time() - time.monotonic(),
-    )
+def _record(
+    settings: Settings, config: FlowConfig, wall_clock_offset: float, stack: ExitStack
+) -> Recorder | None:
+    """Return what every event is written to, if that is wanted."""
+    if settings.record is None:
+        return None
+    header = Header(worker_version(), config, wall_clock_offset, time.monotonic())
+    recorder = Recorder(Path(settings.record), header, _log.say)
+    stack.callback(recorder.close)
+    return recorder
 
 
 def _make_adapters(
-    settings: Settings, clients: _Clients, pool: ProcessPool, rest: _Rest, processes: int
+    settings: Settings,
+    clients: _Clients,
+    pool: ProcessPool,
+    rest: _Rest,
+    processes: int,
+    *,
+    record: Callable[[Event], None] | None,
 ) -> Adapters:
     figures = Figures(counting.counted_vertices, counting.key_hashes)
 
@@ -372,6 +395,7 @@ def _make_adapters(
         end_offsets=EndOffsets(clients.common),
         host=host,
         make_client=make_client,
+        record=record,
     )
 
 

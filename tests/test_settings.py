@@ -61,6 +61,7 @@ OTHER_VALUES: dict[str, tuple[str, Any, Any]] = {
     "http_address": ("[::1]:8080", "[::1]:8080", Address("::1", 8080)),
     "log_format": ("JSON", "json", "json"),
     "log_level": ("debug", "debug", "debug"),
+    "record": ("/data/incident.gz", "/data/incident.gz", "/data/incident.gz"),
 }
 
 #: field -> texts that are not allowed
@@ -91,6 +92,7 @@ BAD_VALUES: dict[str, tuple[str, ...]] = {
     "http_address": ("9464", "localhost", ":65536", "[::g]:1", "a b:1", "::1:80"),
     "log_format": ("xml",),
     "log_level": ("loud",),
+    "record": (),
 }
 
 
