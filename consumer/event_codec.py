@@ -97,6 +97,9 @@ def codec(hint: Any) -> Codec:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return Codec(hint)
     origin, arguments = get_origin(hint), get_args(hint)
+    if hasattr(origin, "__value__"):
+        # A named alias, as NDArray is from numpy 2.5 on.
+        return codec(origin.__value__[arguments])
     if origin in (Union, UnionType):
         return _of_union(arguments)
     if origin is tuple and arguments[-1] is not Ellipsis:
