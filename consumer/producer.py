@@ -19,6 +19,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from consumer.core.backoff import backoff_seconds
 from consumer.core.columns import Headers
 from consumer.core.commands import Destination, Produce
 from consumer.core.events import Delivered
@@ -260,9 +261,10 @@ class RecordProducer:
         """Have a topic's records wait before they are tried again."""
         now = self._clock()
         if now >= lane.not_before:
-            backoff = min(BACKOFF_SECONDS * 2.0**lane.failures, BACKOFF_LIMIT_SECONDS)
             lane.failures += 1
-            lane.not_before = now + backoff
+            lane.not_before = now + backoff_seconds(
+                lane.failures, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS
+            )
         if error is not None and error.code() in MISSING:
             self._topics.forget(topic)
         if error is not None and is_fatal(error):

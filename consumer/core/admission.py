@@ -1,8 +1,9 @@
 """Admission: which fetched records may be charged, and why the next one may not.
 
-Owns the queue of fetched runs and the two inequalities at the door. A run that does not fit is
-cut: the longest prefix that fits is admitted, the rest waits as fetched-not-admitted. Every
-admission is checked exactly, on the very charge that follows it.
+Owns which partitions have fetched runs and the two inequalities at the door. A run that does not
+fit is cut: the longest prefix that fits is admitted, the rest waits as fetched-not-admitted. Every
+admission is checked exactly, on the very charge that follows it. What admitting does to the
+records is ``pieces``'.
 
 Rules: with nothing held that is not waiting for a retry, one record is admitted whatever it
 costs. A head refused for want of room for a second closes admission for everyone until it fits.
@@ -12,28 +13,16 @@ What a single partition is paused for is in
 
 from __future__ import annotations
 
-import numpy as np
-
 from consumer.core.columns import FetchedRun, Partition
+from consumer.core.config import Ordering
+from consumer.core.counts import heaviest_costs, heaviest_units
 from consumer.core.ledger import Candidate, Ledger
 from consumer.core.limits import Limits, Standing, Verdict
 from consumer.core.own_reasons import find_own_reasons
+from consumer.core.pieces import Pieces, pending_run
 from consumer.core.run_costs import RunCosts
-from consumer.core.work import (
-    FREE_SHARD,
-    HEAVY_CLASS_FROM,
-    Chain,
-    PartitionState,
-    PendingRun,
-    Piece,
-    PieceState,
-    Run,
-    heaviest_units,
-    pending_part,
-    pending_run,
-)
-from sizing.load import CLASS_RECORDS, RECORDS, Load, load_rows, sum_loads
-from sizing.model import largest_units_of_class
+from consumer.core.work import PartitionState, PendingRun, PieceState, Run
+from sizing.load import RECORDS, sum_loads
 
 #: A head refused for this long closes admission for everyone.
 CLOSES_AFTER_SECONDS = 1.0
@@ -50,11 +39,12 @@ class Admission:
         limits: Limits,
         standing: Standing,
         *,
-        ordering: str,
+        ordering: Ordering,
         shard_count: int,
         max_uncommitted_messages: int,
     ) -> None:
         self._ledger = ledger
+        self._pieces = Pieces(ledger)
         self._limits = limits
         self._standing = standing
         self._max_uncommitted_messages = max_uncommitted_messages
@@ -74,29 +64,25 @@ class Admission:
 
     # -- what was fetched --------------------------------------------------------------------
 
-    def queue(self, state: PartitionState, fetched: FetchedRun) -> PendingRun:
+    def queue(self, state: PartitionState, fetched: FetchedRun) -> None:
         """Count a fetched run and put it behind what waits already."""
         self._sequence += 1
-        run = pending_run(fetched, self._sequence, self._shard_count, self._ordering)
-        state.pending.append(run)
+        run = pending_run(
+            fetched,
+            sequence=self._sequence,
+            shard_count=self._shard_count,
+            ordering=self._ordering,
+        )
+        self._pieces.queue(state, run)
         self._with_pending[state.partition] = state
-        state.position = int(fetched.columns.offsets[-1]) + 1
-        self._ledger.pending_bytes += self._pending_cost(run.load)
-        return run
 
     def drop_pending(self, state: PartitionState) -> None:
         """Forget what a partition has fetched and not admitted."""
-        for run in state.pending:
-            state.let_go(int(run.fetched.columns.offsets[0]))
-            self._ledger.pending_bytes -= self._pending_cost(run.load)
-        state.pending.clear()
+        self._pieces.drop_pending(state)
         self._with_pending.pop(state.partition, None)
         self.held_back.pop(state.partition, None)
         if self.closed_for is state:
             self.closed_for = None
-
-    def _pending_cost(self, load: Load) -> int:
-        return int(self._ledger.model.held_bytes(load))
 
     # -- the door ----------------------------------------------------------------------------
 
@@ -137,7 +123,7 @@ class Admission:
         elif self._fit_together(waiting):
             for state in waiting:
                 while state.pending:
-                    admitted.append(self._take(state, state.pending[0], None))
+                    admitted.append(self._pieces.admit(state, len(state.pending[0].units)))
         for state in waiting:
             admitted.extend(self._admit_partition(state, now))
             if not state.pending:
@@ -162,17 +148,14 @@ class Admission:
                 for size_class, units in run.heavy_units.items():
                     heavy_units[size_class] = max(units, heavy_units.get(size_class, 0))
         total = sum_loads(loads)
-        light = np.flatnonzero(total[CLASS_RECORDS][:HEAVY_CLASS_FROM]).tolist()
-        heavy_units.update({c: largest_units_of_class(c) for c in light})
+        heaviest_bytes, heaviest_seconds = heaviest_costs(
+            heaviest_units(total, heavy_units.__getitem__), model
+        )
         candidate = Candidate(
             total,
-            pending_bytes=self._pending_cost(total),
-            heaviest_bytes=max(
-                units * float(model.working_bytes_per_unit[c]) for c, units in heavy_units.items()
-            ),
-            heaviest_seconds=max(
-                units * float(model.seconds_per_unit[c]) for c, units in heavy_units.items()
-            ),
+            pending_bytes=self._ledger.pending_cost(total),
+            heaviest_bytes=heaviest_bytes,
+            heaviest_seconds=heaviest_seconds,
             longest_chain_seconds=self._ledger.chains.longest_seconds() + longest,
         )
         return self.judge(candidate).fits
@@ -186,7 +169,7 @@ class Admission:
             count, cause = self._longest_prefix(state, head)
             if count:
                 head.refused_since = None
-                admitted.append(self._take(state, head, count))
+                admitted.append(self._pieces.admit(state, count))
                 if self.closed_for is state:
                     self.closed_for = None
             if state.pending and state.pending[0] is head:
@@ -249,122 +232,9 @@ class Admission:
         return self.judge(
             Candidate(
                 load,
-                pending_bytes=self._pending_cost(load),
+                pending_bytes=self._ledger.pending_cost(load),
                 heaviest_bytes=costs.heaviest_bytes(count),
                 heaviest_seconds=costs.heaviest_seconds(count),
                 longest_chain_seconds=costs.longest_chain_seconds(count),
             )
         )
-
-    # -- from pending to charged -------------------------------------------------------------
-
-    def _take(self, state: PartitionState, head: PendingRun, count: int | None) -> Run:
-        """Admit the first ``count`` records (None: all) of a partition's oldest pending run."""
-        ledger = self._ledger
-        ledger.pending_bytes -= self._pending_cost(head.load)
-        state.pending.popleft()
-        taken = head
-        if count is not None and count < len(head.units):
-            taken = pending_part(head, 0, count)
-            rest = pending_part(head, count, len(head.units))
-            rest.refused_since = head.refused_since
-            state.pending.appendleft(rest)
-            ledger.pending_bytes += self._pending_cost(rest.load)
-        offsets = taken.fetched.columns.offsets
-        run = Run(
-            state,
-            head.sequence,
-            int(offsets[0]),
-            int(offsets[-1]),
-            load=taken.load,
-            heavy_units=taken.heavy_units,
-        )
-        state.runs.append(run)
-        pieces = self._pieces(state, taken, run)
-        retrying = False
-        for piece in pieces:
-            run.unfinished[piece] = None
-            piece.chain.pieces.append(piece)
-            if piece.chain.retry_at is not None:
-                piece.state = PieceState.RETRYING
-                retrying = True
-        if retrying:
-            for piece in pieces:
-                ledger.charge(piece)
-        else:
-            ledger.charge_waiting(pieces, taken.load)
-        return run
-
-    def _pieces(self, state: PartitionState, taken: PendingRun, run: Run) -> list[Piece]:
-        columns = taken.fetched.columns
-        shards = taken.shards
-        first = int(shards[0])
-        if len(shards) == 1 or bool((shards == first).all()):
-            chain = self.chain(state, first)
-            offset = int(columns.offsets[0])
-            return [
-                Piece(
-                    run,
-                    chain,
-                    columns,
-                    taken.units,
-                    taken.classes,
-                    taken.load,
-                    offset,
-                    run.heavy_units,
-                )
-            ]
-        order = np.argsort(shards, kind="stable")
-        sorted_shards = shards[order]
-        edges = np.flatnonzero(np.diff(sorted_shards)) + 1
-        starts = [0, *edges.tolist()]
-        stops = [*edges.tolist(), len(order)]
-        ordered = columns.take(order)
-        units = taken.units[order]
-        classes = taken.classes[order]
-        group = np.zeros(len(order), dtype=np.int64)
-        group[edges] = 1
-        rows = load_rows(
-            np.cumsum(group), len(starts), ordered.vertices, ordered.payload_bytes, units, classes
-        )
-        model = self._ledger.model
-        seconds = model.seconds_of_rows(rows).tolist()
-        working = model.working_bytes_of_rows(rows).tolist()
-        pieces = []
-        for number, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-            pieces.append(
-                Piece(
-                    run,
-                    self.chain(state, int(sorted_shards[start])),
-                    ordered.part(start, stop),
-                    units[start:stop],
-                    classes[start:stop],
-                    rows[number],
-                    int(ordered.offsets[start]),
-                    heaviest_units(units[start:stop], classes[start:stop])
-                    if run.heavy_units
-                    else run.heavy_units,
-                    valued_by=model,
-                    seconds=seconds[number],
-                    working_bytes=working[number],
-                )
-            )
-        return pieces
-
-    def chain(self, state: PartitionState, shard: int) -> Chain:
-        """Return a partition's chain, created when it is first used."""
-        chain = state.chains.get(shard)
-        if chain is None:
-            slot = -1 if shard == FREE_SHARD else self._ledger.chains.open()
-            chain = state.chains[shard] = Chain(state, shard, slot)
-        return chain
-
-    def close_chain(self, chain: Chain) -> None:
-        """Forget a chain that holds nothing."""
-        if chain.pieces or chain.inside or chain.retry_at is not None:
-            return
-        if chain.partition.chains.get(chain.shard) is chain:
-            del chain.partition.chains[chain.shard]
-        if chain.ordered:
-            self._ledger.chains.close(chain.slot)
-            chain.slot = -1

@@ -1,7 +1,7 @@
 """Deliveries: dead letters and outputs on their way to the broker.
 
-Owns what was produced and is not acknowledged, its bytes beside the input's, and when a refused
-one is sent again. Settles nothing: it says which piece has nothing left to wait for.
+Owns what was produced and is not acknowledged, how many bytes that holds beside the input, and
+when a refused one is sent again. Settles nothing: it says which piece has nothing left to wait for.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from consumer.core.backoff import backoff_seconds
 from consumer.core.commands import Command, Destination, Produce, Say
 from consumer.core.events import Delivered, Output, RecordFault
-from consumer.core.ledger import Ledger
-from consumer.core.work import PartitionState, Piece, PieceState
+from consumer.core.pieces import Pieces
+from consumer.core.reasons import Reason
+from consumer.core.work import PartitionState, Piece
 
 #: Python bytes of one output record beside its key and value.
 OUTPUT_OVERHEAD_BYTES = 300
@@ -23,15 +25,13 @@ OUTPUT_OVERHEAD_BYTES = 300
 DELIVERY_BACKOFF_SECONDS = 0.5
 DELIVERY_BACKOFF_LIMIT_SECONDS = 30.0
 
-REASON_OUTPUT = "output-too-large"
-
 
 @dataclass(slots=True, eq=False)
 class _Delivery:
     piece: Piece
     command: Produce
     held_bytes: int
-    attempts: int = 0
+    refusals: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -50,8 +50,8 @@ class Answer:
 class Deliveries:
     """What was produced and is not acknowledged."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
         self._deliveries: dict[int, _Delivery] = {}
         #: (when, delivery) of what is sent again
         self._resend: list[tuple[float, int]] = []
@@ -103,8 +103,7 @@ class Deliveries:
         return self._ids
 
     def _expect(self, piece: Piece, command: Produce, held_bytes: int) -> None:
-        piece.deliveries_pending += 1
-        self._ledger.delivery_bytes += held_bytes
+        self._pieces.expect_delivery(piece, held_bytes)
         self._deliveries[command.delivery_id] = _Delivery(piece, command, held_bytes)
 
     @property
@@ -134,33 +133,30 @@ class Deliveries:
         output = command.destination is Destination.OUTPUT
         refused = event.error is not None and not piece.run.partition.fenced
         if refused and not (event.too_large and output):
-            delivery.attempts += 1
-            delay = min(
-                DELIVERY_BACKOFF_SECONDS * 2.0 ** (delivery.attempts - 1),
-                DELIVERY_BACKOFF_LIMIT_SECONDS,
+            delivery.refusals += 1
+            delay = backoff_seconds(
+                delivery.refusals, DELIVERY_BACKOFF_SECONDS, DELIVERY_BACKOFF_LIMIT_SECONDS
             )
             heapq.heappush(self._resend, (event.now + delay, event.delivery_id))
             words = f"{event.error}: refused, and sent again later"
             return Answer([Say("warning", words)], final=False)
         del self._deliveries[event.delivery_id]
-        self._ledger.delivery_bytes -= delivery.held_bytes
-        piece.deliveries_pending -= 1
+        last = self._pieces.end_delivery(piece, delivery.held_bytes)
         if refused:
             local = int(np.searchsorted(piece.columns.offsets, command.source_offset))
-            fault = RecordFault(local, REASON_OUTPUT, "", event.error or "")
+            fault = RecordFault(local, Reason.OUTPUT_TOO_LARGE, "", event.error or "")
             return Answer([self.dead_letter(piece, local, fault)])
         dead_lettered = not output and event.error is None
         if dead_lettered:
             self.dead_letters[command.reason] += 1
-        waits = piece.deliveries_pending or piece.state is not PieceState.UNACKNOWLEDGED
-        return Answer(settled=None if waits else piece, dead_lettered=dead_lettered)
+        return Answer(settled=piece if last else None, dead_lettered=dead_lettered)
 
     def forget(self, state: PartitionState) -> None:
         """Drop what waits to be sent again: whoever owns the partition now reads it again."""
         for _, delivery_id in self._resend:
             delivery = self._deliveries[delivery_id]
             if delivery.piece.run.partition is state:
-                self._ledger.delivery_bytes -= delivery.held_bytes
+                self._pieces.end_delivery(delivery.piece, delivery.held_bytes)
                 del self._deliveries[delivery_id]
         self._resend = [entry for entry in self._resend if entry[1] in self._deliveries]
         heapq.heapify(self._resend)

@@ -1,7 +1,7 @@
 """Dispatch: which records go to which handler process, in chunks of predicted cost.
 
-Owns the queue of ready chains and the building of chunks. Takes pieces of ready chains, oldest
-runs first, so that what finishes is near the committed end.
+Owns the queue of ready chains and the choice of what goes into a chunk. Takes pieces of ready
+chains, oldest runs first, so that what finishes is near the committed end.
 
 Rules: a chunk ends at its seconds, its raw bytes or its working bytes; a record heavier than a
 whole chunk travels alone. A chain is inside one process at a time. Memory is checked again here,
@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from consumer.core.commands import Chunk, ChunkPart, Submit
-from consumer.core.ledger import InsideChunk, Ledger, ProcessSlots
-from consumer.core.work import Chain, Piece, PieceState, piece_part
+from consumer.core.ledger import InsideChunk, Ledger, ProcessState
+from consumer.core.pieces import Pieces
+from consumer.core.work import Chain, Piece
 from sizing.charge import WORK_SHARE_RATIO
-from sizing.load import PAYLOAD_BYTES, Load, sum_loads
+from sizing.load import PAYLOAD_BYTES, Load
 
 #: A chunk that memory passes over for this long reserves; for twice as long it stops the rest.
 RESERVES_AFTER_SECONDS = 1.0
@@ -44,7 +45,7 @@ class _Draft:
     #: what memory leaves for a record that travels alone
     memory_left: float
     allow_heavy: bool
-    pieces: list[Piece] = field(default_factory=list)
+    taken: list[Piece] = field(default_factory=list)
     heavy: bool = False
     closed: bool = False
 
@@ -69,10 +70,11 @@ class Dispatcher:
         wants_sample: Callable[[Load], tuple[bool, bool]],
     ) -> None:
         self._ledger = ledger
+        self._pieces = Pieces(ledger)
         self._chunk_bytes = chunk_bytes
         self._wants_sample = wants_sample
         self._queue: list[tuple[int, int, int, Chain]] = []
-        self._queued = 0
+        self._queued: set[Chain] = set()
         self._counter = 0
         self._chunk_id = 0
         self._reserved: Chain | None = None
@@ -81,10 +83,9 @@ class Dispatcher:
 
     def make_ready(self, chain: Chain) -> None:
         """Queue a chain whose first piece may go now; does nothing for any other."""
-        if chain.queued or not chain.ready:
+        if chain in self._queued or not chain.ready:
             return
-        chain.queued = True
-        self._queued += 1
+        self._queued.add(chain)
         self._counter += 1
         priority = 0 if chain.partition.revoking else 1
         entry = (priority, chain.pieces[0].run.sequence, self._counter, chain)
@@ -92,25 +93,22 @@ class Dispatcher:
 
     def prefer(self, chains: list[Chain]) -> None:
         """Move chains of a partition that is being revoked to the front."""
-        wanted = set(map(id, chains))
-        self._queue = [entry for entry in self._queue if id(entry[3]) not in wanted]
+        wanted = set(chains)
+        self._queue = [entry for entry in self._queue if entry[3] not in wanted]
         heapq.heapify(self._queue)
+        self._queued -= wanted
         for chain in chains:
-            if chain.queued:
-                chain.queued = False
-                self._queued -= 1
             self.make_ready(chain)
 
     @property
     def ready_chains(self) -> int:
         """Chains that could go now."""
-        return self._queued
+        return len(self._queued)
 
     def _pop(self) -> Chain | None:
         while self._queue:
             chain = heapq.heappop(self._queue)[3]
-            chain.queued = False
-            self._queued -= 1
+            self._queued.discard(chain)
             if chain.ready:
                 return chain
         return None
@@ -118,20 +116,20 @@ class Dispatcher:
     # -- dispatch ----------------------------------------------------------------------------
 
     def dispatch(self, now: float) -> list[Submit]:
-        """Fill free slots with chunks."""
+        """Give a chunk to each process that has room for one."""
         submits: list[Submit] = []
         if not self._queue:
             return submits
-        free = self._free_slots(now)
-        while free and self._queue:
-            process = free.pop(0)
-            submit = self._fill(process, len(free) + 1, now)
+        with_room = self._with_room(now)
+        while with_room and self._queue:
+            process = with_room.pop(0)
+            submit = self._fill(process, len(with_room) + 1, now)
             if submit is None:
                 break
             submits.append(submit)
         return submits
 
-    def _free_slots(self, now: float) -> list[ProcessSlots]:
+    def _with_room(self, now: float) -> list[ProcessState]:
         empty, second = [], []
         for process in self._ledger.processes:
             if not process.ready or process.killing:
@@ -147,46 +145,45 @@ class Dispatcher:
                     second.append(process)
         return empty + second
 
-    def _fill(self, process: ProcessSlots, free_slots: int, now: float) -> Submit | None:
+    def _fill(self, process: ProcessState, sharers: int, now: float) -> Submit | None:
         heavy_inside = sum(
             any(chunk.heavy for chunk in other.chunks) for other in self._ledger.processes
         )
         most_heavy = max(1, len(self._ledger.processes) - 1)
-        draft = self._draft(process, free_slots, now, allow_heavy=heavy_inside < most_heavy)
+        draft = self._draft(process, sharers, now, allow_heavy=heavy_inside < most_heavy)
         if draft is None and heavy_inside >= most_heavy:
-            draft = self._draft(process, free_slots, now, allow_heavy=True)
+            draft = self._draft(process, sharers, now, allow_heavy=True)
         if draft is None:
             return None
         return self._submit(process, draft, now)
 
     def _draft(
-        self, process: ProcessSlots, free_slots: int, now: float, *, allow_heavy: bool
+        self, process: ProcessState, sharers: int, now: float, *, allow_heavy: bool
     ) -> _Draft | None:
         ledger = self._ledger
         waiting_seconds = ledger.model.seconds(ledger.waiting)
         memory_left = self._memory_left(process)
         draft = _Draft(
             seconds_left=min(
-                self._ledger.chunk_seconds, max(waiting_seconds / free_slots, LEAST_CHUNK_SECONDS)
+                self._ledger.chunk_seconds, max(waiting_seconds / sharers, LEAST_CHUNK_SECONDS)
             ),
             payload_left=float(self._chunk_bytes),
             working_left=min(self._most_working_bytes(), memory_left),
             memory_left=memory_left,
             allow_heavy=allow_heavy,
         )
-        most_chains = max(1, -(-self._queued // free_slots))
+        most_chains = max(1, -(-len(self._queued) // sharers))
         put_back: list[Chain] = []
         chains = looked_at = 0
         while chains < most_chains and looked_at < CHAINS_LOOKED_AT and not draft.closed:
             chain = self._pop()
             if chain is None:
                 break
-            before = len(draft.pieces)
+            before = len(draft.taken)
             if not self._gives_way(chain, now):
                 self._take_from(chain, draft, now)
-            if len(draft.pieces) > before:
+            if len(draft.taken) > before:
                 chains += 1
-                chain.passed_over_since = None
                 if self._reserved is chain:
                     self._reserved = None
             else:
@@ -194,9 +191,9 @@ class Dispatcher:
             put_back.append(chain)
         for chain in put_back:
             self.make_ready(chain)
-        return draft if draft.pieces else None
+        return draft if draft.taken else None
 
-    def _memory_left(self, process: ProcessSlots) -> float:
+    def _memory_left(self, process: ProcessState) -> float:
         """Working bytes that a chunk of this process may have; no limit when none works."""
         ledger = self._ledger
         if ledger.idle_processes:
@@ -233,9 +230,10 @@ class Dispatcher:
         return working, heavy
 
     def _pass_over(self, chain: Chain, now: float) -> None:
-        if chain.passed_over_since is None:
-            chain.passed_over_since = now
-        elif now - chain.passed_over_since >= RESERVES_AFTER_SECONDS and self._reserved is None:
+        since = chain.passed_over_since
+        if since is None:
+            self._pieces.pass_over(chain, now)
+        elif now - since >= RESERVES_AFTER_SECONDS and self._reserved is None:
             self._reserved = chain
 
     def _take_from(self, chain: Chain, draft: _Draft, now: float) -> None:
@@ -253,7 +251,7 @@ class Dispatcher:
             ):
                 self._take_part(chain, piece, draft, now)
                 return
-            self._put(chain, piece, draft)
+            draft.taken.append(self._pieces.take(chain))
             draft.seconds_left -= piece.seconds
             draft.payload_left -= payload
             draft.working_left -= piece.working_bytes
@@ -263,7 +261,7 @@ class Dispatcher:
         count = 0 if piece.alone else self._prefix(piece, draft)
         if count == 0:
             working, heavy = self._first_record(piece)
-            if draft.pieces:
+            if draft.taken:
                 # A heavy record waits for a chunk of its own; others may still fit into this one.
                 draft.closed = not (heavy or piece.alone)
                 return
@@ -274,7 +272,8 @@ class Dispatcher:
                 return
             draft.heavy = heavy
             count = 1
-        self._put(chain, self._cut(chain, piece, count), draft)
+        self._pieces.split(piece, count)
+        draft.taken.append(self._pieces.take(chain))
         draft.closed = True
 
     def _prefix(self, piece: Piece, draft: _Draft) -> int:
@@ -290,38 +289,14 @@ class Dispatcher:
         )
         return int(fits.sum())
 
-    def _cut(self, chain: Chain, piece: Piece, count: int) -> Piece:
-        """Split off a piece's first records; both parts stay charged."""
-        if count == len(piece):
-            return piece
-        ledger = self._ledger
-        ledger.release(piece)
-        piece.run.unfinished.pop(piece, None)
-        chain.pieces.popleft()
-        piece.state = PieceState.WAITING
-        parts = piece_part(piece, slice(0, count)), piece_part(piece, slice(count, len(piece)))
-        piece.state = PieceState.SETTLED
-        for part in reversed(parts):
-            chain.pieces.appendleft(part)
-            part.run.unfinished[part] = None
-            ledger.charge(part)
-        return parts[0]
-
-    @staticmethod
-    def _put(chain: Chain, piece: Piece, draft: _Draft) -> None:
-        chain.pieces.popleft()
-        chain.inside += 1
-        draft.pieces.append(piece)
-
-    def _submit(self, process: ProcessSlots, draft: _Draft, now: float) -> Submit:
+    def _submit(self, process: ProcessState, draft: _Draft, now: float) -> Submit:
         ledger = self._ledger
         self._chunk_id += 1
-        load = sum_loads([piece.load for piece in draft.pieces])
-        ledger.enter_process(draft.pieces, load)
+        load = self._pieces.enter(draft.taken)
         sample_bytes, trace = self._wants_sample(load)
         chunk = InsideChunk(
             chunk_id=self._chunk_id,
-            pieces=draft.pieces,
+            pieces=draft.taken,
             load=load,
             predicted_seconds=ledger.model.seconds(load),
             predicted_bytes=ledger.model.working_bytes(load),
@@ -334,13 +309,13 @@ class Dispatcher:
         return Submit(
             process.number,
             Chunk(
-                chunk.chunk_id,
-                tuple(ChunkPart(p.run.partition.partition, p.columns) for p in draft.pieces),
-                load,
-                chunk.predicted_seconds,
-                int(chunk.predicted_bytes),
+                chunk_id=chunk.chunk_id,
+                parts=tuple(ChunkPart(p.run.partition.partition, p.columns) for p in draft.taken),
+                load=load,
+                predicted_seconds=chunk.predicted_seconds,
+                predicted_bytes=int(chunk.predicted_bytes),
                 sample_bytes=sample_bytes,
                 trace_allocations=trace,
-                raise_memory_limit=draft.pieces[0].short_of_memory,
+                raise_memory_limit=draft.taken[0].short_of_memory,
             ),
         )

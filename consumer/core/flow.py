@@ -110,7 +110,7 @@ class Flow:
         self._dispatcher = Dispatcher(
             self.ledger, config.chunk_bytes, self.measuring.learning.wants_sample
         )
-        self._settlement = Settlement(self.ledger, self.admission, self._dispatcher, config)
+        self._settlement = Settlement(self.ledger, self._dispatcher, config)
         self.ownership = Ownership(self.ledger, self.admission, self._dispatcher, self._settlement)
         self._supervision = Supervision(
             self.ledger.processes,
@@ -261,7 +261,7 @@ class Flow:
 
     def _process_died(self, event: ProcessDied) -> list[Command]:
         death = self._supervision.died(event.process, event.cause, event.now)
-        commands = self._settlement.abandon(death.chunks, death.killed_for or "", event.cause)
+        commands = self._settlement.abandon(death.chunks, death.killed_for, event.cause)
         for chunk in death.chunks:
             self.ownership.freed(chunk.pieces)
         if not self._closed:
@@ -279,7 +279,7 @@ class Flow:
         )
         self._memory_known = True
         self._standing.memory_available_bytes = available
-        self.ledger.available_bytes = available
+        self.ledger.use_available_bytes(available)
         return []
 
     def _parent_measured(self, event: ParentMeasured) -> list[Command]:

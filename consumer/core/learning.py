@@ -146,7 +146,7 @@ class Learning:
         known = self.seconds_rates.observations(int(np.argmax(by_class))) >= LEAST_OBSERVATIONS
         if known and not chunk.heavy:
             self._call_cost.observe(seconds, predicted)
-            self._ledger.chunk_seconds = self._call_cost.chunk_seconds
+            self._ledger.use_chunk_seconds(self._call_cost.chunk_seconds)
             if self._call_cost.hides(predicted):
                 return
             seconds = self._call_cost.net(seconds, predicted)

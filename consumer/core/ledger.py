@@ -1,9 +1,9 @@
 """The ledger: integer counts of everything in flight, and its value in both inequalities.
 
 Owns the sums by state, the chain table, the heaviest records that wait and what the processes
-hold. It charges and releases; it decides nothing. A release subtracts exactly the row that was
-charged, so every sum is exactly zero when all is settled, and a new cost model values everything
-held anew.
+hold. It charges and releases; it decides nothing, changes no piece, and its own fields are set by
+its methods alone. A release subtracts exactly the row that was charged, so every sum is exactly
+zero when all is settled, and a new cost model values everything held anew.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from consumer.core.work import HEAVY_CLASS_FROM, Piece, PieceState
+from consumer.core.counts import heaviest_costs, heaviest_units
+from consumer.core.reasons import KillReason
+from consumer.core.work import Piece, PieceState
 from sizing.charge import Charge, effective_processes, room_for_work_bytes
 from sizing.classes import CLASS_COUNT
-from sizing.load import CLASS_RECORDS, LOAD_WIDTH, PAYLOAD_BYTES, RECORDS, VERTICES, Load
-from sizing.model import CostModel, largest_units_of_class, prior_model
+from sizing.load import LOAD_WIDTH, PAYLOAD_BYTES, RECORDS, VERTICES, Load
+from sizing.model import CostModel, prior_model
 
 _STATES = 4
 
@@ -39,33 +41,33 @@ class ChainTable:
             self._free = list(range(2 * size - 1, size - 1, -1))
         return self._free.pop()
 
-    def close(self, slot: int) -> None:
+    def close(self, row: int) -> None:
         """Give a row back; its sums must be zero."""
-        self.loads[slot] = 0
-        self.seconds[slot] = 0.0
-        self._free.append(slot)
+        self.loads[row] = 0
+        self.seconds[row] = 0.0
+        self._free.append(row)
 
     def add(self, pieces: list[Piece]) -> None:
         """Add valued pieces of ordered chains, each chain at most once."""
         if len(pieces) == 1:
-            slot = pieces[0].chain.slot
-            self.loads[slot] += pieces[0].load
-            self.seconds[slot] += pieces[0].seconds
+            row = pieces[0].chain.row
+            self.loads[row] += pieces[0].load
+            self.seconds[row] += pieces[0].seconds
         elif pieces:
-            slots = [piece.chain.slot for piece in pieces]
-            self.loads[slots] += np.array([piece.load for piece in pieces])
-            self.seconds[slots] += [piece.seconds for piece in pieces]
+            rows = [piece.chain.row for piece in pieces]
+            self.loads[rows] += np.array([piece.load for piece in pieces])
+            self.seconds[rows] += [piece.seconds for piece in pieces]
 
     def remove(self, pieces: list[Piece]) -> None:
         """Take valued pieces from their ordered chains; a chain may come more than once."""
         if len(pieces) == 1:
-            slot = pieces[0].chain.slot
-            self.loads[slot] -= pieces[0].load
-            self.seconds[slot] -= pieces[0].seconds
+            row = pieces[0].chain.row
+            self.loads[row] -= pieces[0].load
+            self.seconds[row] -= pieces[0].seconds
         elif pieces:
-            slots = [piece.chain.slot for piece in pieces]
-            np.subtract.at(self.loads, slots, np.array([piece.load for piece in pieces]))
-            np.subtract.at(self.seconds, slots, [piece.seconds for piece in pieces])
+            rows = [piece.chain.row for piece in pieces]
+            np.subtract.at(self.loads, rows, np.array([piece.load for piece in pieces]))
+            np.subtract.at(self.seconds, rows, [piece.seconds for piece in pieces])
 
     def revalue(self, model: CostModel) -> None:
         """Value every chain with a new model."""
@@ -77,7 +79,7 @@ class ChainTable:
 
 
 class HeaviestWaiting:
-    """Largest size of each class among what waits: exact for heavy classes, an edge for light.
+    """Largest size of each heavy class among what waits.
 
     The heaps hold tokens, not pieces, so that a payload is freed when its piece is settled.
     """
@@ -85,15 +87,13 @@ class HeaviestWaiting:
     def __init__(self) -> None:
         self._heaps: list[list[tuple[int, int, list[bool]]]] = [[] for _ in range(CLASS_COUNT)]
         self._sizes_allowed = [64] * CLASS_COUNT
+        self._tokens: dict[Piece, list[bool]] = {}
         self._counter = 0
 
     def add(self, piece: Piece) -> None:
-        """Register a waiting piece."""
-        largest = piece.heavy_units
-        if not largest:
-            return
-        token = piece.waiting_token = [True]
-        for size_class, units in largest.items():
+        """Register a waiting piece that has heavy records."""
+        token = self._tokens[piece] = [True]
+        for size_class, units in piece.heavy_units.items():
             self._counter += 1
             heap = self._heaps[size_class]
             heapq.heappush(heap, (-units, self._counter, token))
@@ -103,12 +103,9 @@ class HeaviestWaiting:
                 self._heaps[size_class] = alive
                 self._sizes_allowed[size_class] = 64 + 2 * len(alive)
 
-    @staticmethod
-    def remove(piece: Piece) -> None:
-        """Forget a piece that waits no longer."""
-        if piece.waiting_token is not None:
-            piece.waiting_token[0] = False
-            piece.waiting_token = None
+    def remove(self, piece: Piece) -> None:
+        """Forget a piece that was registered and waits no longer."""
+        self._tokens.pop(piece)[0] = False
 
     def units(self, size_class: int) -> int:
         """Largest size of a heavy class; 0 for none."""
@@ -119,15 +116,7 @@ class HeaviestWaiting:
 
     def heaviest(self, waiting: Load, model: CostModel) -> tuple[float, float]:
         """Working bytes and seconds of the heaviest record that waits."""
-        most_bytes = most_seconds = 0.0
-        for size_class in np.flatnonzero(waiting[CLASS_RECORDS]).tolist():
-            if size_class < HEAVY_CLASS_FROM:
-                units = largest_units_of_class(size_class)
-            else:
-                units = self.units(size_class)
-            most_bytes = max(most_bytes, units * float(model.working_bytes_per_unit[size_class]))
-            most_seconds = max(most_seconds, units * float(model.seconds_per_unit[size_class]))
-        return most_bytes, most_seconds
+        return heaviest_costs(heaviest_units(waiting, self.units), model)
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +137,7 @@ class InsideChunk:
 
 
 @dataclass(slots=True, eq=False)
-class ProcessSlots:
+class ProcessState:
     """One handler process as the core sees it."""
 
     number: int
@@ -156,8 +145,8 @@ class ProcessSlots:
     chunks: list[InsideChunk] = field(default_factory=list)
     baseline_bytes: int = 0
     resident_bytes: int = 0
-    #: why it is being killed; empty when it is not
-    killing: str = ""
+    #: why it is being killed; None when it is not
+    killing: KillReason | None = None
     deaths_in_row: int = 0
     start_at: float | None = 0.0
 
@@ -200,7 +189,7 @@ class Ledger:
         self.totals = np.zeros((_STATES, LOAD_WIDTH), dtype=np.int64)
         self.chains = ChainTable()
         self.heaviest_waiting = HeaviestWaiting()
-        self.processes = [ProcessSlots(number) for number in range(processes)]
+        self.processes = [ProcessState(number) for number in range(processes)]
         self.model = prior_model()
         self.available_bytes = 0
         #: raw bytes fetched and not admitted
@@ -218,11 +207,11 @@ class Ledger:
         if piece.chain.ordered and piece.state <= PieceState.INSIDE:
             piece.value(self.model)
             self.chains.add([piece])
-        if piece.state is PieceState.WAITING:
+        if piece.state is PieceState.WAITING and piece.heavy_units:
             self.heaviest_waiting.add(piece)
 
     def charge_waiting(self, pieces: list[Piece], load: Load) -> None:
-        """Count the pieces of one run, whose sum is ``load``; each is of another chain."""
+        """Count the waiting pieces of one run, whose sum is ``load``; each is of another chain."""
         self.totals[PieceState.WAITING] += load
         for piece in pieces:
             piece.value(self.model)
@@ -231,36 +220,50 @@ class Ledger:
         self.chains.add([piece for piece in pieces if piece.chain.ordered])
 
     def release(self, piece: Piece) -> None:
-        """Take a piece out of the sums; it is settled or about to be split."""
+        """Take a piece out of the sums of the state that it is charged in."""
         self.totals[piece.state] -= piece.load
         if piece.chain.ordered and piece.state <= PieceState.INSIDE:
             piece.value(self.model)
             self.chains.remove([piece])
-        self.heaviest_waiting.remove(piece)
-        piece.state = PieceState.SETTLED
+        if piece.state is PieceState.WAITING and piece.heavy_units:
+            self.heaviest_waiting.remove(piece)
 
     def release_inside(self, pieces: list[Piece], load: Load) -> None:
         """Take all pieces of a chunk, whose sum is ``load``, out of the sums."""
         self.totals[PieceState.INSIDE] -= load
-        ordered = [piece for piece in pieces if piece.chain.ordered]
         for piece in pieces:
             piece.value(self.model)
-            piece.state = PieceState.SETTLED
-        self.chains.remove(ordered)
-
-    def move(self, piece: Piece, state: PieceState) -> None:
-        """Move a piece from one state to another."""
-        self.release(piece)
-        piece.state = state
-        self.charge(piece)
+        self.chains.remove([piece for piece in pieces if piece.chain.ordered])
 
     def enter_process(self, pieces: list[Piece], load: Load) -> None:
-        """Move the pieces of a chunk, whose sum is ``load``, from waiting to inside."""
+        """Move the sums of a chunk's pieces, together ``load``, from waiting to inside."""
         self.totals[PieceState.WAITING] -= load
         self.totals[PieceState.INSIDE] += load
         for piece in pieces:
-            self.heaviest_waiting.remove(piece)
-            piece.state = PieceState.INSIDE
+            if piece.heavy_units:
+                self.heaviest_waiting.remove(piece)
+
+    def pending_cost(self, load: Load) -> int:
+        """Held bytes of records that are fetched and not admitted."""
+        return int(self.model.held_bytes(load))
+
+    def hold_pending(self, load: Load) -> None:
+        """Count the held bytes of records that are fetched and not admitted."""
+        self.pending_bytes += self.pending_cost(load)
+
+    def release_pending(self, load: Load) -> None:
+        """Take records that were counted so, and are admitted or let go, out again."""
+        self.pending_bytes -= self.pending_cost(load)
+
+    def hold_delivery(self, held_bytes: int) -> None:
+        """Count an output or dead letter beside its input."""
+        self.delivery_bytes += held_bytes
+
+    def release_delivery(self, held_bytes: int) -> None:
+        """Take one that is acknowledged or let go out again."""
+        self.delivery_bytes -= held_bytes
+
+    # -- what holds from now on -----------------------------------------------------------------
 
     def use_model(self, model: CostModel) -> None:
         """Value everything with new rates."""
@@ -269,6 +272,14 @@ class Ledger:
         for process in self.processes:
             for chunk in process.chunks:
                 chunk.predicted_bytes = model.working_bytes(chunk.load)
+
+    def use_available_bytes(self, available_bytes: int) -> None:
+        """Measure everything against another memory."""
+        self.available_bytes = available_bytes
+
+    def use_chunk_seconds(self, chunk_seconds: float) -> None:
+        """Make chunks of light records so long."""
+        self.chunk_seconds = chunk_seconds
 
     # -- sums -------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from consumer.core.ledger import Ledger
+from consumer.core.reasons import PauseReason
 from consumer.core.work import Chain, PartitionState
 
 #: Share of the deadline that one chain may fill while others wait, and where it may go on.
@@ -49,31 +50,31 @@ def find_own_reasons(
         if chain.retry_at is not None:
             retrying = retrying or _holds_too_much(chain, ledger)
         elif chain.ordered:
-            longest = max(longest, float(ledger.chains.seconds[chain.slot]))
+            longest = max(longest, float(ledger.chains.seconds[chain.row]))
     _set(
         state,
-        "retry",
+        PauseReason.RETRY,
         f"a chain of {name} waits for a retry and holds all that such a chain may"
         if retrying
         else "",
     )
     limit = np.inf if deadline_seconds is None else deadline_seconds
     most = CHAIN_SHARE * limit
-    if "ordering" in state.own_pauses:
+    if PauseReason.ORDERING in state.own_pauses:
         lower = max(most - CHAIN_PAUSE_SECONDS, CHAIN_LEAST_SECONDS)
         most = min(CHAIN_RESUME_SHARE * limit, lower)
     _set(
         state,
-        "ordering",
+        PauseReason.ORDERING,
         f"one chain of {name} holds {longest:.1f} s of work; half of what may be in flight"
         f" ({limit:.1f} s) is the most for one chain"
         if longest > most
         else "",
     )
-    _set(state, "uncommitted", _find_uncommitted(state, name, max_uncommitted_messages))
+    _set(state, PauseReason.UNCOMMITTED, _find_uncommitted(state, name, max_uncommitted_messages))
 
 
-def _set(state: PartitionState, reason: str, words: str) -> None:
+def _set(state: PartitionState, reason: PauseReason, words: str) -> None:
     if words:
         state.own_pauses[reason] = words
     else:
@@ -81,14 +82,11 @@ def _set(state: PartitionState, reason: str, words: str) -> None:
 
 
 def _find_uncommitted(state: PartitionState, name: str, most: int) -> str:
-    if state.settled_above <= most // 2:
+    paused = PauseReason.UNCOMMITTED in state.own_pauses
+    if state.settled_above <= most // 2 or (not paused and state.settled_above < most):
         return ""
-    # Asking for the blocking piece pops the runs that are finished.
     blocking = state.blocking_piece()
-    if blocking is None:
-        return ""
-    if state.settled_above < (most // 2 if "uncommitted" in state.own_pauses else most):
-        return ""
+    assert blocking is not None, "records are settled above none that is unfinished"
     return (
         f"{state.settled_above:,} records of {name} are finished above offset"
         f" {blocking.first_offset}, which is not"

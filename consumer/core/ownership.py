@@ -15,8 +15,9 @@ from consumer.core.admission import Admission
 from consumer.core.columns import Partition
 from consumer.core.dispatch import Dispatcher
 from consumer.core.ledger import Ledger
+from consumer.core.pieces import Pieces
 from consumer.core.settle import Settlement
-from consumer.core.work import PartitionState, Piece, PieceState, piece_part
+from consumer.core.work import PartitionState, Piece, PieceState
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +38,7 @@ class Ownership:
         dispatcher: Dispatcher,
         settlement: Settlement,
     ) -> None:
-        self._ledger = ledger
+        self._pieces = Pieces(ledger)
         self._admission = admission
         self._dispatcher = dispatcher
         self._settlement = settlement
@@ -100,35 +101,9 @@ class Ownership:
             state = self.states[partition]
             state.revoking = True
             self._admission.drop_pending(state)
-            self._drop_above(state, _highest_started(state))
+            self._pieces.let_go_above(state, _highest_started(state))
             self._dispatcher.prefer(list(state.chains.values()))
         self.drains.append(Drain(partitions, deadline_at))
-
-    def _drop_above(self, state: PartitionState, highest: int) -> None:
-        for chain in list(state.chains.values()):
-            kept: list[Piece] = []
-            for piece in chain.pieces:
-                below = int((piece.columns.offsets <= highest).sum())
-                if below == len(piece):
-                    kept.append(piece)
-                elif below == 0:
-                    self._settlement.drop(piece)
-                else:
-                    part = piece_part(piece, slice(0, below))
-                    self._ledger.release(piece)
-                    piece.run.unfinished.pop(piece, None)
-                    state.let_go(int(piece.columns.offsets[below]))
-                    part.state = (
-                        PieceState.WAITING if chain.retry_at is None else PieceState.RETRYING
-                    )
-                    piece.run.unfinished[part] = None
-                    self._ledger.charge(part)
-                    kept.append(part)
-            chain.pieces.clear()
-            chain.pieces.extend(kept)
-            if not kept:
-                chain.retry_at = None
-                self._admission.close_chain(chain)
 
     def drained(self, drain: Drain) -> bool:
         """Whether nothing of these partitions is unfinished."""

@@ -8,15 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from consumer.core.counts import charged_units, count_load
 from consumer.core.ledger import Ledger
-from consumer.core.work import (
-    FREE_SHARD,
-    HEAVY_CLASS_FROM,
-    PartitionState,
-    PendingRun,
-    count_load,
-)
-from sizing.classes import CLASS_EDGES_UNITS, CLASS_RATIO
+from consumer.core.work import FREE_SHARD, PartitionState, PendingRun
 from sizing.load import Load
 
 
@@ -27,21 +21,17 @@ class RunCosts:
         self._ledger = ledger
         self._head = head
         self._seconds = ledger.model.seconds_of_records(head.units, head.classes)
-        # As the ledger charges what waits: a light record stands for the largest of its class.
-        charged_units = np.where(
-            head.classes < HEAVY_CLASS_FROM,
-            CLASS_EDGES_UNITS[head.classes] * CLASS_RATIO - 1,
-            head.units,
-        )
-        self._heaviest_seconds = ledger.model.seconds_of_records(charged_units, head.classes)
-        self._heaviest_bytes = ledger.model.working_bytes_of_records(charged_units, head.classes)
+        # As the ledger charges the heaviest that waits.
+        charged = charged_units(head.units, head.classes)
+        self._heaviest_seconds = ledger.model.seconds_of_records(charged, head.classes)
+        self._heaviest_bytes = ledger.model.working_bytes_of_records(charged, head.classes)
         self._free = head.shards == FREE_SHARD
         shards = head.shards[~self._free] if self._free.any() else head.shards
         self._shard_count = int(shards.max()) + 1 if len(shards) else 0
         self._base = np.zeros(self._shard_count)
         for shard, chain in state.chains.items():
             if chain.ordered and shard < self._shard_count:
-                self._base[shard] = ledger.chains.seconds[chain.slot]
+                self._base[shard] = ledger.chains.seconds[chain.row]
         self._others = ledger.chains.longest_seconds()
 
     def load(self, count: int) -> Load:

@@ -1,7 +1,7 @@
 """Settlement: what becomes of records after a handler process had them.
 
-Owns outcomes, retries and what a dead process leaves behind. Only here is a piece settled. Dead
-letters and outputs on their way are ``deliveries``.
+Owns outcomes, when a retry is due and what a dead process leaves behind. Dead letters and outputs
+on their way are ``deliveries``; what an end does to the records' charges and offsets is ``pieces``.
 
 Rules: a record counts as done only when everything produced for it is acknowledged. A record
 that asks for a retry takes the later records of its key (or partition) in the chunk with it. A
@@ -20,27 +20,20 @@ from itertools import accumulate
 
 import numpy as np
 
-from consumer.core.admission import Admission
+from consumer.core.backoff import backoff_seconds
 from consumer.core.commands import Command
 from consumer.core.config import FlowConfig, Ordering
 from consumer.core.deliveries import Deliveries
 from consumer.core.dispatch import Dispatcher
 from consumer.core.events import ChunkOutcome, Delivered, Output, RecordFault
 from consumer.core.ledger import InsideChunk, Ledger
-from consumer.core.work import Chain, PartitionState, Piece, PieceState, piece_part
-from sizing.load import RECORDS, VERTICES
+from consumer.core.pieces import Pieces
+from consumer.core.reasons import KillReason, Reason, RetryReason
+from consumer.core.work import Chain, PartitionState, Piece, PieceState
+from sizing.load import RECORDS
 
 #: Deaths alone after which a record is dead-lettered.
 DEATHS_ALONE = 2
-
-REASON_KILLED = "killed-process"
-REASON_TIMED_OUT = "timed-out"
-REASON_RETRIES = "retries-exhausted"
-REASON_MEMORY = "out-of-memory"
-#: what a handler process says of records when memory ran short
-SUSPECT_MEMORY = "suspect-memory"
-#: a record that goes again only because one of its key before it does
-FOLLOWS = "follows-a-retry"
 
 
 @dataclass(slots=True, eq=False)
@@ -63,16 +56,14 @@ class Settlement:
     def __init__(
         self,
         ledger: Ledger,
-        admission: Admission,
         dispatcher: Dispatcher,
         config: FlowConfig,
     ) -> None:
-        self._ledger = ledger
-        self._admission = admission
+        self._pieces = Pieces(ledger)
         self._dispatcher = dispatcher
         self._config = config
         self._retries: list[tuple[float, int, Chain]] = []
-        self._deliveries = Deliveries(ledger)
+        self._deliveries = Deliveries(self._pieces)
         self._counter = 0
         self.outcomes: Counter[str] = Counter()
         self.vertices_total = 0
@@ -86,15 +77,12 @@ class Settlement:
         commands: list[Command] = []
         if not (outcome.failed or outcome.retry or outcome.skipped or outcome.outputs):
             self.outcomes["done"] += int(chunk.load[RECORDS])
-            self._ledger.release_inside(chunk.pieces, chunk.load)
-            for piece in chunk.pieces:
-                self._leave_process(piece)
-                self._note_settled(piece)
+            self.vertices_total += self._pieces.settle_chunk(chunk.pieces, chunk.load)
         else:
             # Backwards, since what goes again is put at the head of its chain.
             pairs = list(zip(chunk.pieces, self._sort(chunk, outcome), strict=True))
             for piece, ends in reversed(pairs):
-                self._leave_process(piece)
+                self._pieces.leave(piece)
                 commands = self._settle_by(piece, ends, now) + commands
         self._reopen(chunk.pieces)
         return commands
@@ -144,7 +132,7 @@ class Settlement:
                         seen = True
                         retried.add(key)
                     elif (whole and seen) or key in retried:
-                        end.retry[local] = RecordFault(local, FOLLOWS)
+                        end.retry[local] = RecordFault(local, RetryReason.FOLLOWS)
         for end in ends:
             for local in end.retry:
                 end.failed.pop(local, None)
@@ -169,20 +157,17 @@ class Settlement:
             int(rest.sum()) - skipped + len(set(ends.outputs) - set(ends.failed))
         )
         commands: list[Command] = []
-        retrying = [
-            (self._part(piece, indices, PieceState.RETRYING), indices)
-            for indices in _alike(again, ends.retry)
-        ]
-        groups: list[Piece] = [part for part, _ in retrying]
+        retrying = _alike(again, ends.retry)
+        groups = [(indices, PieceState.RETRYING) for indices in retrying]
         if unacknowledged:
-            groups.append(self._part(piece, unacknowledged, PieceState.UNACKNOWLEDGED))
+            groups.append((unacknowledged, PieceState.UNACKNOWLEDGED))
         if rest.any():
-            groups.append(self._part(piece, np.flatnonzero(rest).tolist(), PieceState.INSIDE))
-        self._replace(piece, groups)
+            groups.append((np.flatnonzero(rest).tolist(), PieceState.INSIDE))
+        parts = self._pieces.replace(piece, groups)
         # Backwards, since each is put at the head of its chain.
-        for part, indices in reversed(retrying):
+        for part, indices in reversed(list(zip(parts, retrying, strict=False))):
             commands = self._retry(part, [ends.retry[i] for i in indices], now) + commands
-        for part in groups[len(retrying) :]:
+        for part in parts[len(retrying) :]:
             if part.state is PieceState.UNACKNOWLEDGED:
                 for local, original in enumerate(unacknowledged):
                     if original in ends.failed:
@@ -197,20 +182,6 @@ class Settlement:
                 self._settle(part)
         return commands
 
-    @staticmethod
-    def _part(piece: Piece, indices: list[int], state: PieceState) -> Piece:
-        part = piece_part(piece, np.array(indices, dtype=np.int64))
-        part.state = state
-        return part
-
-    def _replace(self, piece: Piece, parts: list[Piece]) -> None:
-        self._ledger.release(piece)
-        unfinished = piece.run.unfinished
-        unfinished.pop(piece, None)
-        for part in parts:
-            unfinished[part] = None
-            self._ledger.charge(part)
-
     # -- retries -----------------------------------------------------------------------------
 
     def _retry(self, part: Piece, faults: list[RecordFault], now: float) -> list[Command]:
@@ -219,38 +190,34 @@ class Settlement:
         All of them asked, or all of them follow.
         """
         self.outcomes["failed"] += len(part)
-        if faults[0].reason != FOLLOWS:
-            part.attempts += 1
+        if faults[0].reason != RetryReason.FOLLOWS:
+            self._pieces.count_attempt(part)
             most = self._config.max_attempts
-            if any(fault.reason == SUSPECT_MEMORY for fault in faults):
+            if any(fault.reason == RetryReason.SUSPECT_MEMORY for fault in faults):
                 # Memory ran short for all of them together: each is tried alone, with more.
-                part.alone = part.short_of_memory = True
+                self._pieces.isolate(part, short_of_memory=True)
                 most = min(most, 1 + DEATHS_ALONE)
             if part.attempts >= most:
                 return self._give_up(part, faults)
         delay = self._backoff(max(1, part.attempts), part.first_offset)
-        chain = part.chain
-        if not chain.ordered:
-            chain = self._lone_chain(part)
-        chain.pieces.appendleft(part)
-        chain.retry_at = now + delay if chain.retry_at is None else max(chain.retry_at, now + delay)
-        for piece in chain.pieces:
-            if piece.state is PieceState.WAITING:
-                self._ledger.move(piece, PieceState.RETRYING)
+        chain = self._pieces.retry(part, now + delay)
+        assert chain.retry_at is not None, "a chain that waits for a retry has no time for it"
         self._counter += 1
         heapq.heappush(self._retries, (chain.retry_at, self._counter, chain))
         return []
 
     def _give_up(self, part: Piece, faults: list[RecordFault]) -> list[Command]:
         """Dead-letter records that failed too often."""
-        self._ledger.move(part, PieceState.UNACKNOWLEDGED)
+        self._pieces.wait_for_broker(part)
         return [
             self._deliveries.dead_letter(
                 part,
                 local,
                 RecordFault(
                     local,
-                    REASON_MEMORY if fault.reason == SUSPECT_MEMORY else REASON_RETRIES,
+                    Reason.OUT_OF_MEMORY
+                    if fault.reason == RetryReason.SUSPECT_MEMORY
+                    else Reason.RETRIES_EXHAUSTED,
                     fault.error_class,
                     fault.error_text or fault.reason,
                 ),
@@ -262,18 +229,10 @@ class Settlement:
     def _backoff(self, attempt: int, seed: int) -> float:
         """Exponential, with a jitter of 20 % that a replay repeats (by offset)."""
         config = self._config
-        delay = min(
-            config.retry_backoff_seconds * 2.0 ** (attempt - 1), config.retry_backoff_limit_seconds
+        delay = backoff_seconds(
+            attempt, config.retry_backoff_seconds, config.retry_backoff_limit_seconds
         )
         return delay * (0.9 + 0.2 * ((seed * 2654435761) % 1024) / 1024)
-
-    def _lone_chain(self, piece: Piece) -> Chain:
-        state = piece.run.partition
-        shard = state.next_lone_shard
-        state.next_lone_shard -= 1
-        chain = state.chains[shard] = Chain(state, shard, -1)
-        piece.chain = chain
-        return chain
 
     def wake(self, now: float) -> list[Command]:
         """Let chains whose time has come go again, and send again what was refused."""
@@ -281,12 +240,8 @@ class Settlement:
             at, _, chain = heapq.heappop(self._retries)
             if chain.retry_at != at:
                 continue
-            chain.retry_at = None
-            for piece in chain.pieces:
-                if piece.state is PieceState.RETRYING:
-                    self._ledger.move(piece, PieceState.WAITING)
+            self._pieces.wake(chain)
             self._dispatcher.make_ready(chain)
-            self._admission.close_chain(chain)
         return self._deliveries.due(now)
 
     @property
@@ -314,79 +269,61 @@ class Settlement:
 
     # -- dead processes ----------------------------------------------------------------------
 
-    def abandon(self, chunks: list[InsideChunk], why: str, cause: str) -> list[Command]:
+    def abandon(
+        self, chunks: list[InsideChunk], why: KillReason | None, cause: str
+    ) -> list[Command]:
         """Take back what a dead process held. The first chunk is suspect, the second had not begun.
 
         Parameters
         ----------
         chunks : list of InsideChunk
             What the process held, the one it worked on first.
-        why : str
-            Why it was killed by us ("timed-out", "stop"); empty when it died by itself.
+        why : KillReason or None
+            Why it was killed by us; None when it died by itself.
         cause : str
             Exit in words.
         """
         commands: list[Command] = []
+        # Backwards, since each piece is put at the head of its chain.
         for number, chunk in reversed(list(enumerate(chunks))):
-            suspect = number == 0 and why != "stop"
-            lone = len(chunk.pieces) == 1 and len(chunk.pieces[0]) == 1
+            suspect = number == 0 and why is not KillReason.STOP
             for piece in reversed(chunk.pieces):
-                self._leave_process(piece)
+                self._pieces.leave(piece)
                 if piece.run.partition.fenced:
                     self._settle(piece)
-                    continue
-                if suspect:
-                    piece.attempts += 1
-                    reason = REASON_TIMED_OUT if why == REASON_TIMED_OUT else REASON_KILLED
-                    if lone and (
-                        why == REASON_TIMED_OUT or (piece.alone and piece.attempts >= DEATHS_ALONE)
-                    ):
-                        self.outcomes["failed"] += 1
-                        self._ledger.move(piece, PieceState.UNACKNOWLEDGED)
-                        fault = RecordFault(0, reason, "", cause)
-                        letter = self._deliveries.dead_letter(
-                            piece, 0, fault, attempts=piece.attempts
-                        )
-                        commands.append(letter)
-                        continue
-                    piece.alone = True
-                self._ledger.move(piece, PieceState.WAITING)
-                piece.chain.pieces.appendleft(piece)
-                if piece.chain.retry_at is not None:
-                    self._ledger.move(piece, PieceState.RETRYING)
+                elif suspect and self._is_guilty(piece, chunk, why):
+                    commands.append(self._bury(piece, why, cause))
+                else:
+                    if suspect:
+                        self._pieces.count_attempt(piece)
+                        self._pieces.isolate(piece)
+                    self._pieces.put_back(piece)
             self._reopen(chunk.pieces)
         return commands
 
+    @staticmethod
+    def _is_guilty(piece: Piece, chunk: InsideChunk, why: KillReason | None) -> bool:
+        """Whether a record ran out of time alone, or its process died of it alone too often."""
+        if len(chunk.pieces) > 1 or len(piece) > 1:
+            return False
+        too_often = piece.alone and piece.attempts + 1 >= DEATHS_ALONE
+        return why is KillReason.TIMED_OUT or too_often
+
+    def _bury(self, piece: Piece, why: KillReason | None, cause: str) -> Command:
+        """Dead-letter a record for the death of its process."""
+        self.outcomes["failed"] += 1
+        self._pieces.count_attempt(piece)
+        self._pieces.wait_for_broker(piece)
+        timed_out = why is KillReason.TIMED_OUT
+        reason = Reason.TIMED_OUT if timed_out else Reason.KILLED_PROCESS
+        fault = RecordFault(0, reason, "", cause)
+        return self._deliveries.dead_letter(piece, 0, fault, attempts=piece.attempts)
+
     # -- ends --------------------------------------------------------------------------------
 
-    @staticmethod
-    def _leave_process(piece: Piece) -> None:
-        piece.chain.inside -= 1
-        if piece.chain.inside == 0 and piece.run.partition.fenced:
-            piece.run.partition.blocked_shards.discard(piece.chain.shard)
-
     def _settle(self, piece: Piece) -> None:
-        """Release a piece; it is done, acknowledged or let go."""
-        self._ledger.release(piece)
-        self._note_settled(piece)
-
-    def _note_settled(self, piece: Piece) -> None:
-        """Move the offsets of a released piece's partition."""
-        run = piece.run
-        run.unfinished.pop(piece, None)
-        state = run.partition
-        if state.fenced:
-            return
-        run.settled_records += len(piece)
-        state.settled_above += len(piece)
-        self.vertices_total += int(piece.load[VERTICES])
-        state.highest_finished = max(state.highest_finished, int(piece.columns.offsets[-1]))
-
-    def drop(self, piece: Piece) -> None:
-        """Let go of a piece that was never started: the next owner reads it."""
-        self._ledger.release(piece)
-        piece.run.unfinished.pop(piece, None)
-        piece.run.partition.let_go(piece.first_offset)
+        """Release a piece; it is done, acknowledged or fenced."""
+        self.vertices_total += self._pieces.settle(piece)
 
     def _reopen(self, pieces: list[Piece]) -> None:
         """Make the chains of these pieces ready again, or close them."""
@@ -394,22 +331,12 @@ class Settlement:
             if chain.pieces:
                 self._dispatcher.make_ready(chain)
             else:
-                self._admission.close_chain(chain)
+                self._pieces.close(chain)
 
     def let_go(self, state: PartitionState) -> None:
         """Release everything of a fenced partition that is outside a process."""
-        for chain in list(state.chains.values()):
-            for piece in chain.pieces:
-                self.drop(piece)
-            chain.pieces.clear()
-            chain.retry_at = None
-            self._admission.close_chain(chain)
-        for run in state.runs:
-            for piece in list(run.unfinished):
-                if piece.state is PieceState.UNACKNOWLEDGED:
-                    self.drop(piece)
+        self._pieces.let_go(state)
         self._deliveries.forget(state)
-        state.runs.clear()
 
 
 def _alike(indices: list[int], faults: dict[int, RecordFault]) -> list[list[int]]:
@@ -419,8 +346,8 @@ def _alike(indices: list[int], faults: dict[int, RecordFault]) -> list[list[int]
     """
     parts: list[list[int]] = []
     for index in indices:
-        follows = faults[index].reason == FOLLOWS
-        if parts and (faults[parts[-1][-1]].reason == FOLLOWS) is follows:
+        follows = faults[index].reason == RetryReason.FOLLOWS
+        if parts and (faults[parts[-1][-1]].reason == RetryReason.FOLLOWS) is follows:
             parts[-1].append(index)
         else:
             parts.append([index])

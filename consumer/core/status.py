@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from consumer.core.commands import Command, Say
-from consumer.core.ledger import ProcessSlots
+from consumer.core.ledger import ProcessState
 from consumer.core.limits import NONE, Kind, Limit
 from sizing.load import RECORDS, VERTICES
 
@@ -37,7 +37,7 @@ class Facts:
     retrying: int
     #: nothing is in flight, and nothing fetched waits for room
     empty: bool
-    processes: tuple[ProcessSlots, ...]
+    processes: tuple[ProcessState, ...]
     #: when a record was fetched last; None before the first
     fetched_at: float | None
     #: when something was finished last
@@ -120,7 +120,7 @@ def _running(facts: Facts) -> str:
     return f"{facts.held:,} records in flight"
 
 
-def _inside(processes: tuple[ProcessSlots, ...]) -> str:
+def _inside(processes: tuple[ProcessState, ...]) -> str:
     """Say what the processes work on."""
     working = [process for process in processes if process.chunks]
     heavy = [process.chunks[0] for process in working if process.chunks[0].heavy]

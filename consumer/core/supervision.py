@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from consumer.core.backoff import backoff_seconds
 from consumer.core.commands import Command, KillProcess, Say, StartProcess
-from consumer.core.ledger import InsideChunk, ProcessSlots
+from consumer.core.ledger import InsideChunk, ProcessState
 from consumer.core.reasons import KillReason
 from sizing.load import RECORDS
 
@@ -42,13 +42,13 @@ class Supervision:
 
     Parameters
     ----------
-    processes : list of ProcessSlots
+    processes : list of ProcessState
         The ledger's.
     handler_timeout_seconds : float
         Longest time of one chunk inside a process.
     """
 
-    def __init__(self, processes: list[ProcessSlots], handler_timeout_seconds: float) -> None:
+    def __init__(self, processes: list[ProcessState], handler_timeout_seconds: float) -> None:
         self._processes = processes
         self._handler_timeout_seconds = handler_timeout_seconds
 
@@ -56,7 +56,7 @@ class Supervision:
         """Take in that a process has opened its handler."""
         process = self._processes[number]
         process.ready = True
-        process.killing = ""
+        process.killing = None
         process.start_at = None
         process.baseline_bytes = process.resident_bytes = baseline_bytes
 
@@ -77,11 +77,10 @@ class Supervision:
     def died(self, number: int, cause: str, now: float) -> Death:
         """Take in that a process is gone, and plan its successor."""
         process = self._processes[number]
-        chunks = process.chunks
-        killed_for = KillReason.of(process.killing) if process.killing else None
+        chunks, killed_for = process.chunks, process.killing
         process.chunks = []
         process.ready = False
-        process.killing = ""
+        process.killing = None
         process.resident_bytes = process.baseline_bytes
         process.deaths_in_row += 1
         in_loop = process.deaths_in_row > 1 and not chunks

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consumer.core.columns import Partition
-from consumer.core.work import HEAVY_CLASS_FROM, Run
+from consumer.core.counts import heaviest_units
+from consumer.core.work import Run
 from sizing.load import CLASS_RECORDS, CLASS_UNITS, RECORDS, Load, zero_load
-from sizing.model import CostModel, largest_units_of_class
+from sizing.model import CostModel
 
 #: Second moment over squared mean of sizes spread evenly over one class (1 to 4): 7 / 6.25.
 WITHIN_CLASS_FACTOR = 1.12
@@ -54,9 +55,7 @@ class Window:
                 piece.value(model)
                 key = (partition, piece.chain.shard)
                 self.chain_seconds[key] = self.chain_seconds.get(key, 0.0) + piece.seconds
-        self._note_heaviest(run.heavy_units)
-        light = np.flatnonzero(run.load[CLASS_RECORDS][:HEAVY_CLASS_FROM]).tolist()
-        self._note_heaviest({c: largest_units_of_class(c) for c in light})
+        self._note_heaviest(heaviest_units(run.load, run.heavy_units.__getitem__))
         known = self.offsets.get(partition)
         self.offsets[partition] = (known[0] if known else run.first_offset, run.last_offset)
 

@@ -1,7 +1,8 @@
 """Pieces, chains, runs and partitions: the objects that hold what is in flight.
 
 Owns their fields and the offset rule: the committed end of a partition is the lowest unfinished
-record of its oldest run. Decides nothing about admission, dispatch or pausing.
+record of its oldest run. Reading changes nothing; pieces, chains and runs are written by
+``pieces`` alone.
 
 Rules: a piece is settled as a whole; what has to be treated differently is split off first.
 A chain is inside one process at a time. An epoch is one assignment of a partition; pieces of a
@@ -19,14 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consumer.core.columns import Columns, FetchedRun, Partition
-from sizing.classes import classes_of, sizes_units
-from sizing.load import Load, load_rows, zero_load
+from consumer.core.reasons import PauseReason
+from sizing.load import Load, zero_load
 from sizing.model import CostModel
 
 #: shard of the chain whose records have no order among themselves
 FREE_SHARD = -1
-#: classes below this one are light in any setting: their largest size stands for all of them
-HEAVY_CLASS_FROM = 4
 
 
 class PieceState(IntEnum):
@@ -83,8 +82,6 @@ class Piece:
     attempts: int = 0
     #: deliveries that must be acknowledged before the piece is settled
     deliveries_pending: int = 0
-    #: its mark among the heaviest that wait
-    waiting_token: list[bool] | None = None
 
     def __len__(self) -> int:
         return len(self.units)
@@ -104,21 +101,20 @@ class Chain:
     partition: PartitionState
     shard: int
     #: row in the chain table; -1 for a chain without order
-    slot: int
+    row: int
     #: waiting pieces in order; while the chain waits for a retry they are RETRYING
     pieces: deque[Piece] = field(default_factory=deque)
     #: pieces in a handler process
     inside: int = 0
     #: monotonic time of the next attempt; None when none is due
     retry_at: float | None = None
-    queued: bool = False
     #: since when dispatch passed over it for want of memory
     passed_over_since: float | None = None
 
     @property
     def ordered(self) -> bool:
         """Whether one piece must be done before the next begins."""
-        return self.slot >= 0
+        return self.row >= 0
 
     @property
     def ready(self) -> bool:
@@ -162,23 +158,22 @@ class PartitionState:
     position: int | None = None
     committed: int | None = None
     highest_finished: int = -1
-    #: records settled in runs that are not popped
+    #: records that are settled in runs which are not finished
     settled_above: int = 0
     #: lowest offset that was let go undone; None for none
     let_go_from: int | None = None
     fenced: bool = False
     revoking: bool = False
-    #: why this partition alone is paused: cause -> words
-    own_pauses: dict[str, str] = field(default_factory=dict)
+    #: why this partition alone is paused, in words
+    own_pauses: dict[PauseReason, str] = field(default_factory=dict)
     #: next number of a chain that holds one piece only (negative, below FREE_SHARD)
     next_lone_shard: int = FREE_SHARD - 1
 
     def committed_end(self) -> int | None:
         """Lowest offset that is not settled: what may be committed. None: nothing was read."""
-        while self.runs and not self.runs[0].unfinished:
-            self.settled_above -= self.runs.popleft().settled_records
-        if self.runs:
-            end = min(piece.first_offset for piece in self.runs[0].unfinished)
+        blocking = self.blocking_piece()
+        if blocking is not None:
+            end = blocking.first_offset
         elif self.pending:
             end = int(self.pending[0].fetched.columns.offsets[0])
         elif self.position is not None:
@@ -187,97 +182,12 @@ class PartitionState:
             return None
         return end if self.let_go_from is None else min(end, self.let_go_from)
 
-    def let_go(self, offset: int) -> None:
-        """Note that a record was let go undone: nothing from it on may be committed."""
-        self.let_go_from = offset if self.let_go_from is None else min(offset, self.let_go_from)
-
     def blocking_piece(self) -> Piece | None:
-        """Return the piece that holds the committed end back."""
-        if self.committed_end() is None or not self.runs:
+        """Return the piece that holds the committed end back; None when nothing is unfinished."""
+        if not self.runs:
             return None
         return min(self.runs[0].unfinished, key=lambda piece: piece.first_offset)
 
-
-def pending_run(fetched: FetchedRun, sequence: int, shard_count: int, mode: str) -> PendingRun:
-    """Count a fetched run and give each record its shard."""
-    columns = fetched.columns
-    units = sizes_units(columns.vertices, columns.payload_bytes)
-    classes = classes_of(units)
-    count = len(columns)
-    if mode == "unordered" or (mode == "key" and fetched.key_hashes is None):
-        shards = np.full(count, FREE_SHARD, dtype=np.int64)
-    elif mode == "partition" or fetched.key_hashes is None:
-        shards = np.zeros(count, dtype=np.int64)
-    else:
-        shards = fetched.key_hashes % shard_count
-        if fetched.null_keys is not None:
-            shards = np.where(fetched.null_keys, FREE_SHARD, shards)
-    load = count_load(columns.vertices, columns.payload_bytes, units, classes)
-    heavy = heaviest_units(units, classes)
-    return PendingRun(fetched, sequence, units, classes, shards, load, heavy)
-
-
-def count_load(
-    vertices: NDArray[np.int64],
-    payload_bytes: NDArray[np.int64],
-    units: NDArray[np.int64],
-    classes: NDArray[np.int64],
-) -> Load:
-    """Count some records into one load row."""
-    group = np.zeros(len(units), dtype=np.int64)
-    row: Load = load_rows(group, 1, vertices, payload_bytes, units, classes)[0]
-    return row
-
-
-def heaviest_units(units: NDArray[np.int64], classes: NDArray[np.int64]) -> dict[int, int]:
-    """Return the largest size of each heavy class among some records."""
-    largest: dict[int, int] = {}
-    if int(classes.max()) < HEAVY_CLASS_FROM:
-        return largest
-    heavy = classes >= HEAVY_CLASS_FROM
-    for size_class, size in zip(classes[heavy].tolist(), units[heavy].tolist(), strict=True):
-        if size > largest.get(size_class, 0):
-            largest[size_class] = size
-    return largest
-
-
-def piece_part(piece: Piece, which: slice | NDArray[np.int64]) -> Piece:
-    """Return a new piece of some of a piece's records, with its attempts and chain."""
-    if isinstance(which, slice):
-        columns = piece.columns.part(which.start, which.stop)
-    else:
-        columns = piece.columns.take(which)
-    units = piece.units[which]
-    classes = piece.classes[which]
-    return Piece(
-        run=piece.run,
-        chain=piece.chain,
-        columns=columns,
-        units=units,
-        classes=classes,
-        load=count_load(columns.vertices, columns.payload_bytes, units, classes),
-        first_offset=int(columns.offsets[0]),
-        heavy_units=heaviest_units(units, classes) if piece.heavy_units else piece.heavy_units,
-        state=piece.state,
-        alone=piece.alone,
-        short_of_memory=piece.short_of_memory,
-        attempts=piece.attempts,
-    )
-
-
-def pending_part(run: PendingRun, start: int, stop: int) -> PendingRun:
-    """Return a part of a pending run, counted anew."""
-    fetched = run.fetched
-    columns = fetched.columns.part(start, stop)
-    units, classes = run.units[start:stop], run.classes[start:stop]
-    hashes = None if fetched.key_hashes is None else fetched.key_hashes[start:stop]
-    nulls = None if fetched.null_keys is None else fetched.null_keys[start:stop]
-    return PendingRun(
-        FetchedRun(fetched.partition, columns, hashes, nulls),
-        run.sequence,
-        units,
-        classes,
-        run.shards[start:stop],
-        load=count_load(columns.vertices, columns.payload_bytes, units, classes),
-        heavy_units=heaviest_units(units, classes) if run.heavy_units else run.heavy_units,
-    )
+    def note_let_go(self, offset: int) -> None:
+        """Note that a record was let go undone: nothing from it on may be committed."""
+        self.let_go_from = offset if self.let_go_from is None else min(offset, self.let_go_from)

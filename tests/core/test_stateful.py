@@ -341,11 +341,11 @@ class CoreMachine(RuleBasedStateMachine):
 
     def watch_admissions(self, flow: Flow) -> None:
         """Look at the charge right after each admission: dispatch follows in the same step."""
-        admission = flow.admission
-        take = admission._take
+        pieces = flow.admission._pieces
+        admit = pieces.admit
 
         def watched(*arguments: Any) -> Any:
-            run = take(*arguments)
+            run = admit(*arguments)
             charge = flow.ledger.value()
             active = flow.ledger.in_flight - flow.ledger.totals[PieceState.RETRYING]
             if int(active[RECORDS]) > 1:
@@ -360,15 +360,20 @@ class CoreMachine(RuleBasedStateMachine):
                     f"drains in {drain:.2f} of {deadline:.2f} s: {charge}"
                 )
                 if flow.measuring.report is None:
-                    self.check_initial_budget(charge, available)
+                    self.check_initial_budget(charge, available, flow.ledger.chunk_seconds)
             return run
 
-        admission._take = watched  # type: ignore[assignment, method-assign]
+        pieces.admit = watched  # type: ignore[assignment, method-assign]
 
-    def check_initial_budget(self, charge: Charge, available_bytes: int) -> None:
-        """Until there is a size: a few chunks for each process, and a tenth of the memory."""
+    def check_initial_budget(
+        self, charge: Charge, available_bytes: int, chunk_seconds: float
+    ) -> None:
+        """Until there is a size: a few chunks for each process, and a tenth of the memory.
+
+        A handler whose call costs much has longer chunks than the setting says.
+        """
         chunks = INITIAL_CHUNKS * self.config.processes
-        is_little_work = charge.seconds <= chunks * self.config.chunk_seconds + ROUNDING
+        is_little_work = charge.seconds <= chunks * chunk_seconds + ROUNDING
         assert is_little_work or charge.messages <= chunks
         assert charge.held_bytes <= max(1.0, 0.1 * available_bytes) + 1
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from consumer.core.commands import Say
-from consumer.core.ledger import InsideChunk, ProcessSlots
+from consumer.core.ledger import InsideChunk, ProcessState
 from consumer.core.limits import LIMITS
 from consumer.core.status import (
     STATES,
@@ -20,8 +20,8 @@ from consumer.core.status import (
 from sizing.load import RECORDS, VERTICES, zero_load
 
 
-def process(number: int, *chunks: InsideChunk, ready: bool = True) -> ProcessSlots:
-    return ProcessSlots(number, ready=ready, chunks=list(chunks))
+def process(number: int, *chunks: InsideChunk, ready: bool = True) -> ProcessState:
+    return ProcessState(number, ready=ready, chunks=list(chunks))
 
 
 def chunk(

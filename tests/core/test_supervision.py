@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from consumer.core.commands import KillProcess, StartProcess
-from consumer.core.ledger import InsideChunk, ProcessSlots
+from consumer.core.ledger import InsideChunk, ProcessState
 from consumer.core.reasons import KillReason
 from consumer.core.supervision import Supervision
 from sizing.load import RECORDS, zero_load
@@ -15,9 +15,9 @@ def chunk(chunk_id: int, records: int = 10, started_at: float = 0.0) -> InsideCh
     return InsideChunk(chunk_id, [], load, 0.05, 1e6, started_at, started_at, heavy=False)
 
 
-def two() -> tuple[Supervision, list[ProcessSlots]]:
+def two() -> tuple[Supervision, list[ProcessState]]:
     """Two open processes that may be inside a chunk for ten seconds."""
-    processes = [ProcessSlots(0), ProcessSlots(1)]
+    processes = [ProcessState(0), ProcessState(1)]
     supervision = Supervision(processes, handler_timeout_seconds=10.0)
     assert supervision.starts_due(0.0) == [StartProcess(0), StartProcess(1)]
     for number in (0, 1):
