@@ -30,8 +30,8 @@ from bench.topics import fresh_group
 from bench.workloads import load_traffic
 from consumer.batch import Batch
 from consumer.calls import Call, RecordColumns, RecordOutcomes
-from consumer.decode import decode
 from consumer.handlers import LAYER_SETTING, join
+from consumer.payload.decode import decode
 from consumer.processes.attempts import take_returned
 
 #: As the worker cuts its chunks.

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from consumer.core.columns import Columns, FetchedRun, Partition
 from consumer.core.commands import Chunk, Command, Commit, Fetch, Produce, Publish, Release, Submit
 from consumer.core.config import FlowConfig
 from consumer.core.events import (
@@ -30,6 +29,7 @@ from consumer.core.events import (
     Tick,
 )
 from consumer.core.flow import Flow
+from consumer.core.ledger.columns import Columns, FetchedRun, Partition
 
 PROCESSES = 2
 FETCH_RECORDS = 5_000

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consumer.calls import Call, Payload, RecordColumns
-from consumer.core.columns import Headers
+from consumer.core.ledger.columns import Headers
 
 __all__ = ["Batch", "OutputRecord", "Payload", "Record", "Records", "Retry"]
 

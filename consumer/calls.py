@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from consumer.core.columns import Headers
 from consumer.core.events import Output, RecordFault
+from consumer.core.ledger.columns import Headers
 from consumer.core.reasons import Reason, RetryReason
 from consumer.errors import HandlerContractError
 

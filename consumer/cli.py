@@ -18,9 +18,9 @@ from consumer.commands.demo_flags import demo
 from consumer.commands.traffic_flags import traffic
 from consumer.commands.try_flags import try_handler
 from consumer.errors import ConfigError, ConsumerError
-from consumer.settings import Reading, SettingsError, read_settings
-from consumer.settings_sources import KAFKA_FLAG
-from consumer.settings_table import CONFIG_FILE_VARIABLE, SETTINGS, Setting
+from consumer.settings.reading import Reading, SettingsError, read_settings
+from consumer.settings.sources import KAFKA_FLAG
+from consumer.settings.table import CONFIG_FILE_VARIABLE, SETTINGS, Setting
 from consumer.version import worker_version
 from sizing.errors import SizingError
 
@@ -133,8 +133,8 @@ def run(**given: Any) -> int:
     if reading.settings is None:
         raise SettingsError(reading.problems)
     # Kafka, shapely and the rest: not for a command that only shows help or finds a mistake.
-    from consumer.logs import configure_logging
-    from consumer.worker import run as run_worker
+    from consumer.runtime.worker import run as run_worker
+    from consumer.telemetry.logs import configure_logging
 
     settings = reading.settings
     writer = configure_logging(

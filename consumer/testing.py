@@ -30,8 +30,8 @@ import shapely
 from consumer.batch import Batch, OutputRecord
 from consumer.calls import Call, RecordColumns, RecordOutcomes
 from consumer.core.reasons import Reason
-from consumer.decode import decode
 from consumer.errors import PayloadError
+from consumer.payload.decode import decode
 from consumer.processes.attempts import attempt
 from consumer.processes.loader import handler_of
 

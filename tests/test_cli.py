@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from consumer import cli
 from consumer.errors import ConfigError, ConsumerError
-from consumer.http import ListenError
-from consumer.settings_table import SETTINGS
+from consumer.settings.table import SETTINGS
+from consumer.telemetry.http import ListenError
 from consumer.version import worker_version
 from sizing.errors import UnitError
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from consumer.core.columns import Columns, Headers, Partition
+from consumer.core.ledger.columns import Columns, Headers, Partition
 from sizing.load import Load
 from sizing.report import SizingReport
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from consumer.core.commands import Chunk, ChunkPart, Submit
-from consumer.core.ledger import InsideChunk, Ledger, ProcessState
-from consumer.core.pieces import Pieces
-from consumer.core.work import Chain, Piece
+from consumer.core.ledger.in_flight import Chain, Piece
+from consumer.core.ledger.ledger import InsideChunk, Ledger, ProcessState
+from consumer.core.ledger.pieces import Pieces
 from sizing.charge import WORK_SHARE_RATIO
 from sizing.load import PAYLOAD_BYTES, Load
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from consumer.core.columns import FetchedRun, Headers, Partition
+from consumer.core.ledger.columns import FetchedRun, Headers, Partition
 
 
 @dataclass(frozen=True, slots=True)

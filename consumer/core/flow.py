@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from consumer.core import invariants
-from consumer.core.admission import Admission
-from consumer.core.columns import Partition
+from consumer.core.admission.admission import Admission
+from consumer.core.admission.fetching import FetchPlan
+from consumer.core.admission.pausing import PauseControl
 from consumer.core.commands import (
     Close,
     Command,
@@ -31,6 +32,8 @@ from consumer.core.commands import (
     Say,
     Wait,
 )
+from consumer.core.completion.ownership import Ownership
+from consumer.core.completion.settlement import Settlement
 from consumer.core.config import FlowConfig, Mode
 from consumer.core.dispatch import Dispatcher
 from consumer.core.events import (
@@ -52,18 +55,15 @@ from consumer.core.events import (
     StopRequested,
     Tick,
 )
-from consumer.core.fetching import FetchPlan
-from consumer.core.ledger import Ledger
+from consumer.core.ledger.columns import Partition
+from consumer.core.ledger.in_flight import PieceState
+from consumer.core.ledger.ledger import Ledger
 from consumer.core.limits import LIMITS, NONE, Kind, Limits, Standing, Verdict
-from consumer.core.measuring import Measuring
-from consumer.core.ownership import Ownership
-from consumer.core.pausing import PauseControl
+from consumer.core.measuring.schedule import Measuring
 from consumer.core.picture import take_picture
-from consumer.core.settle import Settlement
 from consumer.core.snapshot import Snapshot
 from consumer.core.status import Facts, Status
 from consumer.core.supervision import Supervision
-from consumer.core.work import PieceState
 from sizing.bounds import drain_deadline, memory_available_bytes
 from sizing.charge import Charge
 from sizing.load import RECORDS

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from consumer.core.ledger import Ledger
-from consumer.core.ownership import Ownership
-from consumer.core.work import Piece
+from consumer.core.completion.ownership import Ownership
+from consumer.core.ledger.in_flight import Piece
+from consumer.core.ledger.ledger import Ledger
 
 
 def check(ledger: Ledger, ownership: Ownership) -> None:

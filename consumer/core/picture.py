@@ -5,13 +5,13 @@ Owns which part each figure is read from. Decides nothing and changes nothing.
 
 from __future__ import annotations
 
+from consumer.core.admission.pausing import PauseControl
+from consumer.core.completion.ownership import Ownership
+from consumer.core.completion.settlement import Settlement
 from consumer.core.config import FlowConfig
-from consumer.core.ledger import Ledger
+from consumer.core.ledger.ledger import Ledger
 from consumer.core.limits import Limits, Standing
-from consumer.core.measuring import Measuring
-from consumer.core.ownership import Ownership
-from consumer.core.pausing import PauseControl
-from consumer.core.settle import Settlement
+from consumer.core.measuring.schedule import Measuring
 from consumer.core.snapshot import OUTCOMES, Snapshot
 from consumer.core.status import Status
 from sizing.load import PAYLOAD_BYTES, RECORDS, VERTICES

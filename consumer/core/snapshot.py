@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from consumer.core.columns import Partition
+from consumer.core.ledger.columns import Partition
 from consumer.core.limits import Limits
 from sizing.report import SizingReport
 

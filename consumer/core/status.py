@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from consumer.core.commands import Command, Say
-from consumer.core.ledger import ProcessState
+from consumer.core.ledger.ledger import ProcessState
 from consumer.core.limits import NONE, Kind, Limit
 from sizing.load import RECORDS, VERTICES
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from consumer.core.backoff import backoff_seconds
 from consumer.core.commands import Command, KillProcess, Say, StartProcess
-from consumer.core.ledger import InsideChunk, ProcessState
+from consumer.core.ledger.ledger import InsideChunk, ProcessState
 from consumer.core.reasons import KillReason
 from sizing.load import RECORDS
 

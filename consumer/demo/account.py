@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from consumer.dead_letters import REASON, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
 from consumer.demo.broker import PARTITIONS, DemoError
 from consumer.demo.feed import Partition
 from consumer.demo.scenario import DEAD_LETTERS
+from consumer.kafka.dead_letters import REASON, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
 
 _ANSWER_SECONDS = 10.0
 

@@ -24,7 +24,7 @@ from consumer.demo.summary import summary
 from consumer.demo.view import Live, Plain, Scene, View
 from consumer.demo.watch import Sizing, Watch
 from consumer.demo.worker import GROUP, DemoWorker
-from consumer.signals import StopSignals
+from consumer.runtime.signals import StopSignals
 
 #: How often the worker is looked at: often enough for the broker's room and for the eye.
 _LOOK_SECONDS = 0.2

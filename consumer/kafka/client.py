@@ -19,8 +19,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from consumer.core.columns import Partition
 from consumer.core.events import Committed, EndReached, Event, Fetched
+from consumer.core.ledger.columns import Partition
 from consumer.kafka import commits
 from consumer.kafka.errors import (
     ClientError,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from consumer.core.columns import Partition
 from consumer.core.events import Committed
+from consumer.core.ledger.columns import Partition
 from consumer.kafka.errors import describe
 
 #: Partitions whose failure is told; the others fail for the same reason.

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from consumer.core.columns import Partition
+from consumer.core.ledger.columns import Partition
 
 #: Errors kept until they are taken; more are dropped.
 MOST_ERRORS_KEPT = 100

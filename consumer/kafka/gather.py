@@ -19,11 +19,11 @@ import numpy as np
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from numpy.typing import NDArray
 
-from consumer.core.columns import Columns, FetchedRun, Headers, Partition
+from consumer.core.ledger.columns import Columns, FetchedRun, Headers, Partition
 
 
 class Figures(NamedTuple):
-    """How the figures of raw records are found; see ``consumer.counting``."""
+    """How the figures of raw records are found; see ``consumer.payload.counting``."""
 
     #: values -> counted vertices, never too low
     vertices: Callable[[Sequence[bytes | None]], NDArray[np.int64]]

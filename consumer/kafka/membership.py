@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from consumer.core.columns import Partition
 from consumer.core.events import Assigned, Event, Lost, Revoked
+from consumer.core.ledger.columns import Partition
 from consumer.kafka.errors import CallbackFailedError, Reports, describe
 from consumer.kafka.positions import Positions
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import TopicPartition as ClientPartition
 
-from consumer.core.columns import FetchedRun, Partition
+from consumer.core.ledger.columns import FetchedRun, Partition
 
 #: What the client says is no offset; given to an assignment, it means the committed one.
 COMMITTED_OFFSET = -1001

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from consumer.logs import HIDDEN
+from consumer.redaction import HIDDEN
 
 # -- names and secrets ---------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from consumer.core.columns import Partition
+from consumer.core.ledger.columns import Partition
 from consumer.kafka.errors import Reports
 from consumer.kafka.tokens import with_guarded_token
 

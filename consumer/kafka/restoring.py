@@ -10,7 +10,7 @@ from __future__ import annotations
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from consumer.core.columns import Partition
+from consumer.core.ledger.columns import Partition
 from consumer.kafka.errors import ClientError, ClientFatalError, Reports
 from consumer.kafka.positions import Positions
 from consumer.kafka.queries import watermarks

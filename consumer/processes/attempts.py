@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 
 from consumer.batch import Batch, OutputRecord, Retry
 from consumer.calls import Call
-from consumer.coordinates import is_out_of_memory
 from consumer.core.reasons import Reason, RetryReason
 from consumer.errors import HandlerContractError
+from consumer.payload.coordinates import is_out_of_memory
 from consumer.processes.loader import Handler, describe, error_class_of
 
 #: What says "not now" without naming a record.

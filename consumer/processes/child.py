@@ -25,8 +25,8 @@ from types import FrameType
 from consumer.calls import Call, RecordColumns, RecordOutcomes
 from consumer.core.events import ChunkOutcome, RecordFault
 from consumer.core.reasons import RetryReason
-from consumer.decode import Decoded, decode
 from consumer.errors import ConfigError
+from consumer.payload.decode import Decoded, decode
 from consumer.processes import wire
 from consumer.processes.attempts import attempt
 from consumer.processes.loader import Handler, describe, load_handler

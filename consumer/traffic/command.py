@@ -24,11 +24,11 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from consumer.commands.kafka_options import read_kafka
 from consumer.errors import ConfigError, ConsumerError
 from consumer.kafka.properties import CONSUMER_ONLY
 from consumer.kafka.start_check import check_cluster
-from consumer.signals import StopSignals
+from consumer.runtime.signals import StopSignals
+from consumer.settings.kafka_options import read_kafka
 from consumer.traffic.files import read_records
 from consumer.traffic.mix import Day, parse_mix
 from consumer.traffic.sender import MOST_MESSAGE_BYTES, Sender, Sent

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from consumer.core.columns import Columns
 from consumer.core.commands import Chunk, ChunkPart
-from consumer.counting import counted_vertices
+from consumer.core.ledger.columns import Columns
+from consumer.payload.counting import counted_vertices
 from consumer.traffic.files import FileError, PlacedRecord, read_placed_records
 from sizing.classes import CLASS_COUNT, classes_of, sizes_units
 from sizing.load import zero_load

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from consumer.core.columns import Partition
 from consumer.core.config import FlowConfig, Ordering
+from consumer.core.ledger.columns import Partition
 from consumer.core.snapshot import Snapshot
 from sizing.bounds import Bounds, Situation, bounds_of_mix, drain_deadline
 from sizing.classes import CLASS_COUNT, classes_of, sizes_units

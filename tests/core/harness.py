@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from consumer.core import commands as cmd
 from consumer.core import events as ev
-from consumer.core.columns import Columns, FetchedRun, Partition
 from consumer.core.config import FlowConfig, Ordering
+from consumer.core.ledger.columns import Columns, FetchedRun, Partition
 from consumer.core.snapshot import Snapshot
 from sizing.load import PAYLOAD_BYTES, RECORDS, VERTICES
 from tests.core.held import ChunkInside, Held, PartInside

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from consumer.core import commands as cmd
 from consumer.core import events as ev
-from consumer.core.columns import Partition
 from consumer.core.config import FlowConfig, Ordering
+from consumer.core.ledger.columns import Partition
 from tests.core.partition_log import (
     AWAITING_ACK,
     FINISHED,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from consumer.core.columns import Columns, FetchedRun, Partition
+from consumer.core.ledger.columns import Columns, FetchedRun, Partition
 
 # Where a record is, in the order in which it gets there. From AWAITING_ACK on, the next record of
 # its chain may start.

@@ -20,8 +20,8 @@ import numpy as np
 
 from consumer.core import commands as cmd
 from consumer.core import events as ev
-from consumer.core.columns import FetchedRun, Partition
 from consumer.core.config import FlowConfig
+from consumer.core.ledger.columns import FetchedRun, Partition
 from consumer.core.snapshot import Snapshot
 from sizing.load import VERTICES
 from tests.core.harness import HELD_OVERHEAD_BYTES, Core, World

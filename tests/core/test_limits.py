@@ -13,17 +13,17 @@ from rich.console import Console
 
 from consumer.core import commands as cmd
 from consumer.core import events as ev
-from consumer.core.columns import Columns, FetchedRun
 from consumer.core.config import FlowConfig, Mode
 from consumer.core.flow import Flow
+from consumer.core.ledger.columns import Columns, FetchedRun
 from consumer.core.limits import LIMITS, Kind, Limit, Limits, Standing, limits_table_markdown
 from consumer.demo.account import Account
 from consumer.demo.summary import summary
 from consumer.demo.view import Scene, drawn
 from consumer.demo.watch import Watch
-from consumer.explain import explained
-from consumer.metrics import MetricsRegistry
-from consumer.page import page
+from consumer.telemetry.explanations import explained
+from consumer.telemetry.metrics import MetricsRegistry
+from consumer.telemetry.page import page
 from sizing.charge import Charge
 from sizing.load import RECORDS, VERTICES, Load, zero_load
 from tests.demo.test_view import feed as feed_of_the_demo

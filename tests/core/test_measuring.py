@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from consumer.core.config import FlowConfig
-from consumer.core.ledger import Ledger
+from consumer.core.ledger.ledger import Ledger
 from consumer.core.limits import LIMITS, Standing
-from consumer.core.measuring import Measuring
+from consumer.core.measuring.schedule import Measuring
 from consumer.core.reasons import SizingReason
 from sizing.load import CLASS_UNITS, Load
 from sizing.report import SizingReport

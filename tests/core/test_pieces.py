@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consumer.core.columns import Columns, FetchedRun
 from consumer.core.config import Ordering
-from consumer.core.ledger import Ledger
-from consumer.core.pieces import Pieces, pending_run
-from consumer.core.work import FREE_SHARD, Chain, PartitionState, Piece, PieceState, Run
+from consumer.core.ledger.columns import Columns, FetchedRun
+from consumer.core.ledger.in_flight import FREE_SHARD, Chain, PartitionState, Piece, PieceState, Run
+from consumer.core.ledger.ledger import Ledger
+from consumer.core.ledger.pieces import Pieces, pending_run
 from sizing.model import CostModel
 
 CORE = Path(__file__).parents[2] / "consumer" / "core"

@@ -14,8 +14,8 @@ from consumer.core import commands as cmd
 from consumer.core import events as ev
 from consumer.core.config import FlowConfig
 from consumer.core.flow import Flow
-from consumer.event_codec import codec, event_line, event_of
-from consumer.recording import Header, Recorder, Recording
+from consumer.runtime.event_codec import codec, event_line, event_of
+from consumer.runtime.recording import Header, Recorder, Recording
 from tests.core.scenarios import SCENARIOS
 from tests.core.simulator import Simulation
 from tests.core.test_stateful import CoreMachine

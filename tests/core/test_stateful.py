@@ -20,11 +20,11 @@ from hypothesis.stateful import (
 
 from consumer.core import commands as cmd
 from consumer.core import events as ev
-from consumer.core.columns import Partition
 from consumer.core.config import FlowConfig, Ordering
 from consumer.core.flow import Flow
+from consumer.core.ledger.columns import Partition
+from consumer.core.ledger.in_flight import PieceState
 from consumer.core.limits import INITIAL_CHUNKS
-from consumer.core.work import PieceState
 from sizing.charge import Charge
 from sizing.load import PAYLOAD_BYTES, RECORDS, VERTICES, zero_load
 from tests.core import naive

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from consumer.core.commands import Say
-from consumer.core.ledger import InsideChunk, ProcessState
+from consumer.core.ledger.ledger import InsideChunk, ProcessState
 from consumer.core.limits import LIMITS
 from consumer.core.status import (
     STATES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from consumer.core.commands import KillProcess, StartProcess
-from consumer.core.ledger import InsideChunk, ProcessState
+from consumer.core.ledger.ledger import InsideChunk, ProcessState
 from consumer.core.reasons import KillReason
 from consumer.core.supervision import Supervision
 from sizing.load import RECORDS, zero_load

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from consumer.core.columns import Partition
+from consumer.core.ledger.columns import Partition
 from tests.core.partition_log import PartitionLog
 
 Random = np.random.Generator

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from consumer.dead_letters import REASON, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
 from consumer.demo.account import settle
 from consumer.demo.broker import PARTITIONS, EmbeddedBroker, Place
 from consumer.demo.feed import Feed
@@ -23,6 +22,7 @@ from consumer.demo.scenario import (
     phases,
     records_of,
 )
+from consumer.kafka.dead_letters import REASON, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
 from consumer.traffic.stream import Traffic
 from tests.producing import produce
 

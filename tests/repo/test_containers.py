@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 import yaml
 
-from consumer.address import Address
 from consumer.commands.traffic_flags import traffic
 from consumer.core.config import FlowConfig
 from consumer.core.flow import Flow
-from consumer.http import HttpServer
-from consumer.metrics import MetricsRegistry
-from consumer.metrics_table import METRICS
-from consumer.settings import Settings, load_settings
-from consumer.settings_table import SETTINGS
+from consumer.settings.address import Address
+from consumer.settings.reading import Settings, load_settings
+from consumer.settings.table import SETTINGS
+from consumer.telemetry.http import HttpServer
+from consumer.telemetry.metrics import MetricsRegistry
+from consumer.telemetry.metrics_table import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

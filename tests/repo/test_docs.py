@@ -6,6 +6,7 @@ environment or an engine are run by ``test_docs_commands``.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import doctest
 import importlib
@@ -21,19 +22,20 @@ from typing import Any
 import pytest
 import shapely
 
-from consumer import cli, dead_letters
+from consumer import cli
 from consumer.batch import OutputRecord
 from consumer.core import reasons
+from consumer.core.admission.own_pauses import RETRYING_RECORDS
+from consumer.core.admission.pausing import PAUSE_FROM_SECONDS
 from consumer.core.config import FlowConfig
 from consumer.core.flow import LEAST_SHARDS
 from consumer.core.limits import LIMITS, NONE
-from consumer.core.measuring import WARMUP_PATIENCE
-from consumer.core.own_reasons import RETRYING_RECORDS
-from consumer.core.pausing import PAUSE_FROM_SECONDS
+from consumer.core.measuring.schedule import WARMUP_PATIENCE
 from consumer.core.status import STATE_NAMES
-from consumer.geojson_scan import COLLECTION_DEPTH_LIMIT
-from consumer.metrics_table import METRICS
-from consumer.settings_table import CONFIG_FILE_VARIABLE, PREFIX, SETTINGS
+from consumer.kafka import dead_letters
+from consumer.payload.geojson_scan import COLLECTION_DEPTH_LIMIT
+from consumer.settings.table import CONFIG_FILE_VARIABLE, PREFIX, SETTINGS
+from consumer.telemetry.metrics_table import METRICS
 from consumer.testing import batch_of
 from sizing.charge import WORK_SHARE_RATIO
 from sizing.classes import PAYLOAD_BYTES_PER_UNIT
@@ -80,6 +82,32 @@ def test_every_setting_and_metric_is_documented() -> None:
 def test_every_kind_of_reasons_is_documented(name: str) -> None:
     """There is a table of each kind."""
     assert text_of("docs/how-it-works.md").count(f"<!-- table {name} -->") == 1
+
+
+# -- where things are --------------------------------------------------------------------------
+
+
+def test_every_place_on_the_architecture_page_is_there() -> None:
+    """A file or folder that it names exists, and so does a test that it names."""
+    text = text_of("docs/architecture.md")
+    named = set(re.findall(r"`((?:[\w-]+/)*[\w-]+(?:\.py(?:::\w+)?|/))`", text))
+    assert len(named) > 40
+    for name in sorted(named):
+        path, _, test = name.partition("::")
+        found = [ROOT / base / path for base in ("", "consumer", "consumer/core")]
+        (place,) = [place for place in found if place.exists()][:1] or [None]
+        assert place is not None, f"{path} is not there"
+        assert not test or f"def {test}(" in place.read_text(), name
+
+
+def test_every_folder_is_on_the_architecture_page() -> None:
+    """A package that a newcomer sees is explained, there and at its own top."""
+    text = text_of("docs/architecture.md")
+    packages = [path.parent for path in (ROOT / "consumer").rglob("__init__.py")]
+    for package in packages:
+        said = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+        assert len(said.splitlines()) >= 4, f"{package.name}: says too little of itself"
+        assert f"{package.name}/" in text, f"{package.name} is not on the page"
 
 
 # -- what is named -----------------------------------------------------------------------------

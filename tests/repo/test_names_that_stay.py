@@ -24,21 +24,21 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from consumer import cli
-from consumer.address import Address
 from consumer.batch import Batch, OutputRecord, Record, Retry
 from consumer.core import reasons
 from consumer.core.commands import Destination, Produce
-from consumer.dead_letters import Left, dead_letter_headers, dead_letter_topic
 from consumer.demo.account import Account
 from consumer.demo.command import _report
 from consumer.demo.watch import Watch
-from consumer.explain import explained
-from consumer.http import HttpServer
-from consumer.logs import Log, configure_logging
-from consumer.metrics import MetricsRegistry
+from consumer.kafka.dead_letters import Left, dead_letter_headers, dead_letter_topic
 from consumer.processes.loader import load_handler
-from consumer.settings import load_settings
-from consumer.settings_table import SETTINGS
+from consumer.settings.address import Address
+from consumer.settings.reading import load_settings
+from consumer.settings.table import SETTINGS
+from consumer.telemetry.explanations import explained
+from consumer.telemetry.http import HttpServer
+from consumer.telemetry.logs import Log, configure_logging
+from consumer.telemetry.metrics import MetricsRegistry
 from tests.acceptance.running import Worker
 from tests.snapshots import SNAPSHOT
 
@@ -453,7 +453,7 @@ def test_a_log_line_keeps_its_shape(log_format: str):
     try:
         raise OSError
     except OSError:
-        logging.getLogger("consumer.http").exception("cannot answer")
+        logging.getLogger("consumer.telemetry.http").exception("cannot answer")
     writer.close()
     time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
     lines = stream.getvalue().splitlines()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from consumer.counting import counted_vertices
+from consumer.payload.counting import counted_vertices
 from consumer.processes.pool import ProcessPool
 from sizing.article import article_deadline_bound_vertices, article_memory_bound_vertices
 from sizing.bounds import (
