@@ -291,8 +291,8 @@ class Settlement:
                 self._pieces.leave(piece)
                 if piece.run.partition.fenced:
                     self._settle(piece)
-                elif suspect and self._is_guilty(piece, chunk, why):
-                    commands.append(self._bury(piece, why, cause))
+                elif suspect and self._is_to_blame(piece, chunk, why):
+                    commands.append(self._dead_letter(piece, why, cause))
                 else:
                     if suspect:
                         self._pieces.count_attempt(piece)
@@ -302,14 +302,14 @@ class Settlement:
         return commands
 
     @staticmethod
-    def _is_guilty(piece: Piece, chunk: InsideChunk, why: KillReason | None) -> bool:
+    def _is_to_blame(piece: Piece, chunk: InsideChunk, why: KillReason | None) -> bool:
         """Whether a record ran out of time alone, or its process died of it alone too often."""
         if len(chunk.pieces) > 1 or len(piece) > 1:
             return False
         too_often = piece.alone and piece.attempts + 1 >= DEATHS_ALONE
         return why is KillReason.TIMED_OUT or too_often
 
-    def _bury(self, piece: Piece, why: KillReason | None, cause: str) -> Command:
+    def _dead_letter(self, piece: Piece, why: KillReason | None, cause: str) -> Command:
         """Dead-letter a record for the death of its process."""
         self.outcomes["failed"] += 1
         self._pieces.count_attempt(piece)
