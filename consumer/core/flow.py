@@ -385,6 +385,8 @@ class Flow:
     def _fetch(self, verdict: Verdict, charge: Charge, now: float) -> list[Command]:
         """Return how long to wait for results, where that changes, and the next call for records."""
         commands: list[Command] = []
+        if self._closed:
+            return commands
         everything_paused = self._pauses.everything
         fetch = self._fetching.next(
             verdict,
@@ -397,7 +399,7 @@ class Flow:
         if wait_seconds != self._wait_seconds:
             self._wait_seconds = wait_seconds
             commands.append(Wait(wait_seconds))
-        if fetch is not None and not self._closed:
+        if fetch is not None:
             self._pauses.served_at = now
             commands.append(fetch)
         return commands
