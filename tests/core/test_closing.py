@@ -31,5 +31,6 @@ def test_nothing_follows_close_but_words() -> None:
     flow.step(ev.StopRequested(0.2))
     # The drain may take one second; the record is inside for longer.
     said = flow.step(ev.Tick(1.3))
-    assert [type(c) for c in said if not isinstance(c, cmd.Say)] == [cmd.KillProcess, cmd.Close]
+    kinds = [type(c) for c in said if not isinstance(c, cmd.Say)]
+    assert kinds == [cmd.KillProcess, cmd.Commit, cmd.Close]
     assert [c for c in flow.step(ev.Tick(1.4)) if not isinstance(c, cmd.Say)] == []
