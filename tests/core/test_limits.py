@@ -7,7 +7,6 @@ import os
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -15,7 +14,6 @@ from consumer.core import commands as cmd
 from consumer.core import events as ev
 from consumer.core.config import FlowConfig, Mode
 from consumer.core.flow import Flow
-from consumer.core.ledger.columns import Columns, FetchedRun
 from consumer.core.limits import LIMITS, Kind, Limit, Limits, Standing, limits_table_markdown
 from consumer.demo.account import Account
 from consumer.demo.summary import summary
@@ -26,10 +24,10 @@ from consumer.telemetry.metrics import MetricsRegistry
 from consumer.telemetry.page import page
 from sizing.charge import Charge
 from sizing.load import RECORDS, VERTICES, Load, zero_load
+from tests.core.building import SMALL_WARM_UP, MiB, run_of, sized
 from tests.demo.test_view import feed as feed_of_the_demo
 
 feed = feed_of_the_demo
-MiB = 1 << 20
 CONFIG = FlowConfig(processes=2)
 
 
@@ -149,54 +147,11 @@ THIRD = Limit(
     shown=lambda at: f"40 records in {at.config.processes} processes",
 )
 WITH_A_THIRD = Limits((*LIMITS, THIRD))
-TOWN = ("town", 0)
-
-
-def run_of(first_offset: int, records: int) -> FetchedRun:
-    offsets = np.arange(first_offset, first_offset + records)
-    ones = np.ones(records, dtype=np.int64)
-    return FetchedRun(
-        TOWN, Columns([b"."] * records, None, offsets, 0 * ones, 20 * ones, 1_000 * ones), None
-    )
-
-
-def sized(config: FlowConfig, limits: Limits = WITH_A_THIRD) -> tuple[Flow, list[cmd.Command]]:
-    """A worker after its first sizing: parcels of 20 vertices, 1 ms each."""
-    flow = Flow(config, limits=limits)
-    said: list[cmd.Command] = []
-
-    def tell(event: ev.Event) -> list[cmd.Command]:
-        answer = flow.step(event)
-        said.extend(answer)
-        return answer
-
-    tell(ev.MemorySampled(0.0, 512 * MiB, 100 * MiB, 16 * MiB, 100 * MiB))
-    for process in range(2):
-        tell(ev.ProcessReady(0.0, process, 40 * MiB))
-    tell(ev.Assigned(0.0, (TOWN,)))
-    now, offset = 0.0, 0
-    while flow.measuring.report is None:
-        now += 0.1
-        assert now < 60.0, "never sized"
-        inside = tell(ev.Tick(now))
-        inside += tell(ev.Fetched(now, (run_of(offset, 40),)))
-        offset += 40
-        while submits := [command for command in inside if isinstance(command, cmd.Submit)]:
-            inside = []
-            for submit in submits:
-                records = sum(len(part.columns) for part in submit.chunk.parts)
-                outcome = ev.ChunkOutcome(1e-3 * records, 1e-3 * records, None, 0, 20 * records)
-                finished = ev.ChunkFinished(now, submit.process, submit.chunk.chunk_id, outcome)
-                inside += tell(finished)
-    return flow, said
-
-
-SMALL_WARM_UP = FlowConfig(2, warmup_messages=400, warmup_seconds=0.2)
 
 
 def test_a_third_bound_binds_in_the_log_line_and_in_the_budget() -> None:
     """It is the smallest: 40 records of 20 vertices."""
-    flow, said = sized(SMALL_WARM_UP)
+    flow, said = sized(SMALL_WARM_UP, limits=WITH_A_THIRD)
     (published,) = (command for command in said if isinstance(command, cmd.Publish))
     report = published.report
     assert (report.binding, report.vertex_budget, report.message_budget) == ("database", 800, 40)
@@ -208,9 +163,9 @@ def test_a_third_bound_binds_in_the_log_line_and_in_the_budget() -> None:
 
 def test_a_third_bound_refuses_at_the_door_and_says_so() -> None:
     """Of 100 records 40 are let in; the state, its cause and the limit are the third's."""
-    flow, _ = sized(SMALL_WARM_UP)
+    flow, _ = sized(SMALL_WARM_UP, limits=WITH_A_THIRD)
     now = 100.0
-    flow.step(ev.Fetched(now, (run_of(1_000_000, 100),)))
+    flow.step(ev.Fetched(now, (run_of(1_000_000, [20] * 100, payload_bytes=1_000),)))
     for _ in range(3):
         now += 0.1
         flow.step(ev.Tick(now))
@@ -224,7 +179,7 @@ def test_a_third_bound_refuses_at_the_door_and_says_so() -> None:
 
 def test_a_third_bound_is_a_label_of_the_metrics() -> None:
     """Bound, charge, ratio, the one that binds, and what limits."""
-    flow, _ = sized(SMALL_WARM_UP)
+    flow, _ = sized(SMALL_WARM_UP, limits=WITH_A_THIRD)
     _, text = MetricsRegistry(flow.snapshot).expose("")
     for line in (
         'vertex_budget_bound_vertices{bound="database"} 800.0',
@@ -240,7 +195,7 @@ def test_a_third_bound_is_a_label_of_the_metrics() -> None:
 
 def test_a_third_bound_is_in_the_budget_and_on_the_page() -> None:
     """With its words, its number under its name, and what to do about it."""
-    flow, _ = sized(SMALL_WARM_UP)
+    flow, _ = sized(SMALL_WARM_UP, limits=WITH_A_THIRD)
     picture = flow.snapshot()
     said = explained(picture)
     assert said["binding"] == "database"
@@ -261,7 +216,7 @@ def test_a_third_bound_is_in_the_budget_and_on_the_page() -> None:
 
 def test_a_third_bound_is_in_the_demonstration(feed) -> None:
     """The view has a row for it, and the summary names it and what helps."""
-    flow, _ = sized(SMALL_WARM_UP)
+    flow, _ = sized(SMALL_WARM_UP, limits=WITH_A_THIRD)
     watch = Watch(1, os.getpid())
     watch._take(explained(flow.snapshot()))
     out = io.StringIO()
@@ -279,7 +234,7 @@ def test_a_third_bound_is_in_the_demonstration(feed) -> None:
 
 def test_a_bound_that_is_not_set_is_absent_and_not_zero() -> None:
     """Here a cap unsets the third: no label, no number and no row of it is left."""
-    flow, _ = sized(replace(SMALL_WARM_UP, cap_vertices=10**9))
+    flow, _ = sized(replace(SMALL_WARM_UP, cap_vertices=10**9), limits=WITH_A_THIRD)
     picture = flow.snapshot()
     report = picture.sizing
     assert report is not None
