@@ -6,9 +6,8 @@ admission is checked exactly, on the very charge that follows it. What admitting
 records is ``pieces``'.
 
 Rules: with nothing held that is not waiting for a retry, one record is admitted whatever it
-costs. A head refused for want of room for a second closes admission for everyone until it fits.
-What a single partition is paused for is in
-``own_reasons``.
+costs. A head refused for want of room for a second closes admission for everyone until it fits,
+or until its partition is paused for a reason of its own. Those are ``own_pauses``'.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Admission:
     def _admit_pending(self, now: float) -> list[Run]:
         admitted: list[Run] = []
         waiting = sorted(self._with_pending.values(), key=lambda p: p.pending[0].sequence)
-        if self.closed_for is not None and not self.closed_for.pending:
+        if self.closed_for is not None and self._hold_back(self.closed_for):
             self.closed_for = None
         if self.closed_for is not None:
             waiting = [self.closed_for]
