@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.bounds import (
+    MOST_MESSAGES,
     Bounds,
     Situation,
     bounds_of_mix,
@@ -216,3 +217,67 @@ def test_records_without_vertices_have_a_binding_bound_too() -> None:
     both = bounds(features, MODEL, replace(SITUATION, memory_available_bytes=1_000_000))
     assert (both.vertices["memory"], both.vertices["deadline"]) == (0, 0)
     assert both.binding == "memory"
+
+
+def test_a_chunk_of_nothing_is_empty_and_of_one_record_is_like_its_kind() -> None:
+    """Only the mean record counts: one parcel makes the same chunks as a hundred."""
+    assert chunk_working_bytes(load_of([], []), 2_000.0, MODEL, SITUATION) == 0.0
+    one = load_of([20], [1_000])
+    assert chunk_working_bytes(one, 2_000.0, MODEL, SITUATION) == pytest.approx(4e6)
+
+
+def test_a_record_without_bytes_takes_one_byte_of_a_chunk() -> None:
+    """Tombstones of one unit, 100 bytes: 20,000 of them by bytes, and 60,000 by time."""
+    tombstones = load_of([0] * 10, [0] * 10)
+    small = replace(SITUATION, chunk_bytes=20_000)
+    assert chunk_working_bytes(tombstones, 0.0, MODEL, small) == pytest.approx(2e6)
+
+
+def test_a_bound_that_is_a_whole_number_loses_none_to_rounding() -> None:
+    """(140 MB - 20 MB) / 1,200 = 100,000 exactly."""
+    situation = replace(SITUATION, memory_available_bytes=140_000_000)
+    assert bounds(PARCELS, MODEL, situation).messages["memory"] == 100_000
+
+
+def test_a_bound_of_a_trillion_messages_is_found() -> None:
+    """(10**15 - 20 MB) / 1,200: neighbouring numbers are further apart than a millionth there."""
+    huge = replace(SITUATION, memory_available_bytes=10**15)
+    found = bounds(PARCELS, MODEL, huge).messages["memory"]
+    assert found == pytest.approx(833_333_316_666, abs=1)
+
+
+def test_one_chunk_has_its_room_beside_what_is_kept() -> None:
+    """Four keep 40 of 50 MB; with one chunk of 2.1875 MB, 7.8125 MB / 1,200 = 6,510 wait."""
+    keeping = replace(SITUATION, memory_available_bytes=50_000_000, keeps_bytes=(1e7,) * 4)
+    assert bounds(PARCELS, MODEL, keeping).messages["memory"] == 6_510
+    # Nothing is kept, and one record of 2,000 bytes is more than 0.7 of all: 2,800 - 2,000.
+    light = flat_model(1e-6, 100.0, held_copies=0.0, held_bytes_per_record=1.0)
+    small = replace(SITUATION, memory_available_bytes=2_800)
+    heavy = bounds(PARCELS, light, small, heaviest_working_bytes=2_000.0)
+    assert heavy.messages["memory"] == 800
+
+
+def test_a_bound_may_be_of_any_part_of_a_charge() -> None:
+    """1,000 vertices are 50 parcels; ten messages while 16 MB are inside the processes."""
+    both = bounds_of_mix(
+        PARCELS,
+        MODEL,
+        SITUATION,
+        largest_chain_ratio=0.0,
+        heaviest_working_bytes=0.0,
+        heaviest_seconds=0.0,
+        used={
+            "vertices": lambda charge: charge.vertices / 1_000,
+            "inside": lambda charge: charge.messages * charge.inside_bytes / 160e6,
+            "unset": lambda charge: None,
+        },
+    )
+    assert both.messages == {"vertices": 50, "inside": 10}
+    assert both.vertices == {"vertices": 1_000, "inside": 200}
+
+
+def test_records_that_cost_no_memory_are_a_byte_each_decoded() -> None:
+    """Nothing held and nothing worked in divides no budget by zero: 100 MB / 1 of 20 vertices."""
+    free = flat_model(1e-6, 0.0, held_copies=0.0)
+    assert bounds(PARCELS, free, SITUATION).all_decoded_vertices == 2_000_000_000
+    assert bounds(PARCELS, free, SITUATION).messages["memory"] == MOST_MESSAGES

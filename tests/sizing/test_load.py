@@ -15,6 +15,7 @@ from sizing.load import (
     RECORDS,
     VERTICES,
     load_rows,
+    sum_loads,
     zero_load,
 )
 from tests.sizing.mixes import load_of
@@ -77,3 +78,27 @@ def test_sums_of_large_sizes_are_exact() -> None:
     size = 2**50 + 1
     row = load_of([size] * 3, [0] * 3)
     assert int(row[VERTICES]) == 3 * size == int(row[CLASS_UNITS].sum())
+
+
+def test_counts_are_whole_numbers() -> None:
+    """What is added and taken away a million times leaves nothing only in integers."""
+    assert zero_load().dtype == np.int64
+    assert load_of([1], [179]).dtype == np.int64
+
+
+def test_groups_at_the_end_may_be_empty() -> None:
+    """There are as many rows as groups, whatever the records name."""
+    rows = rows_of([(5, 300, 0), (7, 300, 0)], 3)
+    assert rows[:, VERTICES].tolist() == [12, 0, 0]
+    assert rows[:, PAYLOAD_BYTES].tolist() == [600, 0, 0]
+    assert rows[:, RECORDS].tolist() == [2, 0, 0]
+
+
+def test_loads_add_up_column_by_column() -> None:
+    """One is its own sum; three are added in every column."""
+    one = load_of([5], [300])
+    assert sum_loads([one]).tolist() == one.tolist()
+    assert (
+        sum_loads([one, one, load_of([1], [179])]).tolist()
+        == load_of([5, 5, 1], [300, 300, 179]).tolist()
+    )

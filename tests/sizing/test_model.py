@@ -181,3 +181,40 @@ def test_what_is_charged_after_a_refusal_is_plausible(
     assert factor >= 1.0
     charged = model.held_bytes(mix) + factor * model.working_bytes(mix)
     assert charged >= least * mix[VERTICES] * (1 - 1e-9)
+
+
+def test_figures_at_the_ends_are_believed_or_raised() -> None:
+    """Nothing worked in has no factor; half a byte has one; more exact than counted is no more."""
+    mix = load_of([10_000], [200_000])
+    assert implausible_bytes_factor(flat_model(1e-6, 0.0), mix) == 1.0
+    assert implausible_bytes_factor(flat_model(1e-6, 16.0), mix, exact_ratio=1.5) == 1.25
+    # One vertex without text: 40 bytes are missing, and half a byte was measured.
+    assert implausible_bytes_factor(flat_model(1e-6, 0.5), load_of([1], [0])) == 80.0
+
+
+def test_errors_are_relative_to_the_cost_however_small() -> None:
+    """Thousandths of a second are weighed as seconds are."""
+    a, b = fit_line(np.array([1.0, 4.0]), np.array([1e-3, 1e-2]), np.ones(2))
+    assert (a, b) == pytest.approx((0.0, 1.4e-3 / 1.16))
+
+
+def test_two_classes_are_enough_to_tell_messages_from_vertices() -> None:
+    """8 pings of 3 units at 56 us and 4 polygons of 300 at 650 us: 50 us, and 2 us a unit."""
+    mix = load_of([1] * 8 + [300] * 4, [179] * 8 + [9_000] * 4)
+    seconds, working = np.zeros(CLASS_COUNT), np.zeros(CLASS_COUNT)
+    seconds[[0, 4]] = 56e-6 / 3, 650e-6 / 300
+    working[[0, 4]] = 570.0 / 3, 27_300.0 / 300
+    fit = coefficients(CostModel(seconds, working), mix, ALL_KNOWN, PRIOR)
+    assert fit.separable
+    assert (fit.seconds_per_message, fit.seconds_per_vertex) == pytest.approx((50e-6, 2e-6))
+    assert (fit.bytes_per_message, fit.bytes_per_vertex) == pytest.approx((300.0, 90.0))
+
+
+def test_a_sample_of_classes_at_their_prior_is_taken_together() -> None:
+    """6 units at 2 us and 40 at 1 us are 52 us of 46; 3,800 bytes of 46."""
+    fit = coefficients(two_rates(), MIX, ~ALL_KNOWN, PRIOR)
+    assert fit.separable is False
+    assert fit.seconds_per_vertex == pytest.approx(52e-6 / 46)
+    assert fit.bytes_per_vertex == pytest.approx(3_800 / 46)
+    nothing = coefficients(two_rates(), np.zeros(LOAD_WIDTH, dtype=np.int64), ALL_KNOWN, PRIOR)
+    assert (nothing.seconds_per_vertex, nothing.bytes_per_vertex) == (0.0, 0.0)

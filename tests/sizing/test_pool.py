@@ -232,3 +232,37 @@ def test_gdal_cache(room_mib: int, processes: int, footprint_mib: int, expected_
 def test_scan_slots(limit_gib: int, peak_gib: int, expected: int) -> None:
     """Memory over the heaviest peak, less one, at least one."""
     assert scan_slots(limit_gib * GIB, peak_gib * GIB) == expected
+
+
+def test_the_ends_of_the_ranges_are_inside() -> None:
+    """All of the limit may be planned for, and a process may take a single byte."""
+    assert pool_size(4, GIB, MIB, MIB, MIB, MIB, headroom_ratio=1.0).processes == 4
+    assert pool_size(4, GIB, MIB, MIB, 1, MIB).processes == 4
+
+
+def test_of_equal_figures_the_cores_limit() -> None:
+    """Two fit, as in 512 MiB above, and there are two cores: a third needs both."""
+    size = pool_size(2, 512 * MIB, 100 * MIB, 8 * MIB, 120 * MIB, 10 * MIB)
+    assert (size.by_cores, size.by_memory, size.limited_by) == (2, 2, "cores")
+
+
+@pytest.mark.parametrize(("fixed_bytes", "least_mib"), [(231_945_009, 316), (231_945_011, 317)])
+def test_the_least_limit_counts_what_rounding_takes(fixed_bytes: int, least_mib: int) -> None:
+    """Of 316 MiB, floor(331,350,016 * 0.8) - ceil(331,350,016 / 10) = 231,945,010 are left."""
+    parent_bytes = fixed_bytes - 141 * MIB
+    with pytest.raises(PoolDoesNotFitError) as caught:
+        pool_size(4, 256 * MIB, parent_bytes, 32 * MIB, 140 * MIB, MIB)
+    assert caught.value.least_limit_bytes == least_mib * MIB
+    assert pool_size(4, least_mib * MIB, parent_bytes, 32 * MIB, 140 * MIB, MIB).processes == 1
+
+
+def test_the_least_limit_has_room_for_two_of_the_largest_chunks() -> None:
+    """80 + 1 + 140 and twice 100 MiB are 421 / 0.8 = 526.25, and not 221 / 0.7 = 315.7."""
+    with pytest.raises(PoolDoesNotFitError) as caught:
+        pool_size(4, 256 * MIB, 80 * MIB, 32 * MIB, 140 * MIB, 100 * MIB)
+    assert caught.value.least_limit_bytes == 527 * MIB
+
+
+def test_a_pool_without_gdal_has_no_cache() -> None:
+    """Three processes of 100 bytes."""
+    assert pool_bytes(3, 100) == 300
