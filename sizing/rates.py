@@ -331,8 +331,8 @@ class Rates:
         if len(strong):
             doubtful = slice(0, strong[-1])
             least = np.minimum(self._a_tenth[doubtful], figure[strong].min())
-            weak = self._evidence[doubtful] < LEAST_EVIDENCE
-            np.maximum(figure[doubtful], least, out=figure[doubtful], where=weak)
+            # Those with more evidence are above it anyway.
+            np.maximum(figure[doubtful], least, out=figure[doubtful])
         return figure
 
 

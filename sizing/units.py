@@ -194,7 +194,7 @@ def parse_seconds(text: str) -> float:
     error = UnitError(text, "seconds", _SECONDS_HINT)
     if not stripped or len(stripped) > _LONGEST_TEXT:
         raise error
-    if re.fullmatch(_NUMBER, stripped, re.ASCII):
+    if re.fullmatch(_NUMBER, stripped):
         return float(stripped)
     total = Fraction(0)
     at = 0

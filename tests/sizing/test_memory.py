@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sizing.memory import (
+    data_bytes,
     peak_resident_bytes,
     proportional_set_bytes,
     reset_peak,
@@ -29,7 +30,7 @@ SwapPss:               9 kB
 """
 
 
-def process(root: Path, pid: int, files: dict[str, str]) -> None:
+def process(root: Path, pid: int | str, files: dict[str, str]) -> None:
     """Write the files of one process."""
     (root / "proc" / str(pid)).mkdir(parents=True)
     for name, text in files.items():
@@ -151,3 +152,40 @@ print(trim(), (before - resident_bytes()) >> 20)
         assert trim() is False
         pytest.skip("this C library cannot give memory back")
     assert int(mebibytes) > 30
+
+
+def test_data_is_read_from_status(tmp_path: Path) -> None:
+    """VmData in kB; nothing of a process that has vanished."""
+    process(tmp_path, 10, {"status": "Name:\tpython\nVmData:\t  4321 kB\nVmStk:\t 9 kB\n"})
+    assert data_bytes(10, tmp_path) == 4321 * 1024
+    assert data_bytes(11, tmp_path) == 0
+
+
+def test_a_process_may_be_called_by_a_number(tmp_path: Path) -> None:
+    """Where the field is missing, no other number is taken for it; two words of statm will do."""
+    process(tmp_path, 10, {"status": "Name:\t1234\n", "statm": "9 7\n"})
+    assert peak_resident_bytes(10, tmp_path) == 7 * PAGE
+
+
+def test_a_reset_writes_five(tmp_path: Path) -> None:
+    """What the kernel takes for "peak from now on", for the own process unless told otherwise."""
+    for pid in ("self", "10"):
+        process(tmp_path, pid, {"clear_refs": ""})
+    assert reset_peak(root=tmp_path) is True
+    assert (tmp_path / "proc/self/clear_refs").read_text() == "5"
+    assert (tmp_path / "proc/10/clear_refs").read_text() == ""
+    assert reset_peak(10, tmp_path) is True
+
+
+def test_a_reset_that_is_refused_is_no_error(tmp_path: Path) -> None:
+    """It may be allowed to open the file and not to write to it."""
+    process(tmp_path, 10, {})
+    (tmp_path / "proc/10/clear_refs").symlink_to("/dev/full")
+    assert reset_peak(10, tmp_path) is False
+
+
+def test_a_directory_in_the_place_of_a_file_says_nothing(tmp_path: Path) -> None:
+    """It can be opened and not read."""
+    process(tmp_path, 10, {})
+    (tmp_path / "proc/10/statm").mkdir()
+    assert resident_bytes(10, tmp_path) == 0

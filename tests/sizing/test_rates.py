@@ -294,3 +294,126 @@ def test_rates_rise_at_once_and_fall_by_half_at_most(
         assert (rates.in_force >= 0.5 * before * (1 - 1e-12))[known].all()
         assert np.isfinite(rates.in_force).all()
         assert (rates.in_force > 0).all()
+
+
+def test_before_the_first_chunk_the_prior_is_the_estimate() -> None:
+    """And nothing is held up."""
+    rates = Rates(Quantity.SECONDS)
+    assert rates.estimate.tolist() == prior_per_unit(Quantity.SECONDS).tolist()
+    assert not rates.held_up().any()
+
+
+def test_spread_is_of_rates_and_needs_four_chunks() -> None:
+    """Chunks of 1, 2, 3, 4 times 100 bytes a unit: (3.7 - 1.3) / 2.5; of three nobody can tell."""
+    rates = Rates(Quantity.BYTES)
+    for amount in (1, 2, 3):
+        rates.observe(class_row({3: 100}), 10_000.0 * amount)
+    assert rates.spread_ratio(3) == 0.0
+    rates.observe(class_row({3: 100}), 40_000.0)
+    assert rates.spread_ratio(3) == pytest.approx(2.4 / 2.5)
+    # Larger chunks at the same rate are no spread.
+    even = Rates(Quantity.BYTES)
+    for units in (100, 200, 300, 400):
+        even.observe(class_row({3: units}), 100.0 * units)
+    assert even.spread_ratio(3) == pytest.approx(0.0)
+
+
+def test_the_fifth_chunk_may_contradict_the_first_four() -> None:
+    """Before a class is known, nothing that it does is a failed prediction; from then on it is."""
+    for chunks, failed in ((3, False), (4, True)):
+        rates = Rates(Quantity.BYTES)
+        for _ in range(chunks):
+            rates.observe(class_row({3: 1_000}), 100_000)
+        rates.end_exemption()
+        assert rates.observe(class_row({3: 1_000}), 2_500_000) is failed
+
+
+def test_two_classes_of_equal_parts_are_both_what_a_chunk_is_about() -> None:
+    """Half of 400 bytes a unit is true of both, and both are lowered."""
+    rates = Rates(Quantity.BYTES)
+    for _ in range(8):
+        rates.observe(class_row({3: 100, 5: 100}), 40_000)
+    assert rates.in_force[[3, 5]].tolist() == [200.0, 200.0]
+
+
+def test_a_small_part_of_a_chunk_is_raised_with_it() -> None:
+    """Half as much again as the prior: 600 bytes a unit, also for the class of a tenth."""
+    rates = Rates(Quantity.BYTES)
+    for _ in range(50):
+        rates.observe(class_row({3: 110, 5: 890}), 600_000)
+    assert rates.in_force[[3, 5]] == pytest.approx([600.0, 600.0])
+
+
+def test_a_small_part_of_a_chunk_is_not_lowered_with_it() -> None:
+    """Class 5 takes half as much as it did: that says nothing of a fifth that travels with it."""
+    rates = Rates(Quantity.BYTES)
+    for _ in range(6):
+        rates.observe(class_row({3: 1_000}), 100_000)
+        rates.observe(class_row({5: 1_000}), 100_000)
+    for _ in range(40):
+        rates.observe(class_row({3: 200, 5: 800}), 200 * 100 + 800 * 60)
+    assert rates.in_force[3] == 100.0
+    assert rates.in_force[5] == pytest.approx(60.0)
+
+
+def test_a_class_on_little_evidence_is_charged_a_tenth_of_its_chunks() -> None:
+    """Where the prior of one class was far too high, its figure sinks below what it may well be."""
+    # 500 units at 2 us are 1 ms, a tenth of it 100 us for 100 units: 1 us each. Chunks cannot tell
+    # the two apart, and by the priors alone class 0 would have less than a twelfth.
+    rates = Rates(Quantity.SECONDS)
+    for _ in range(30):
+        show(rates, {0: 100, 3: 400})
+    assert rates.estimate[0] == pytest.approx(1e-6)
+    assert 2e-6 < rates.estimate[3] < 2.5e-6
+    # Ten times dearer: its own figure, ten times what it was, is more than a tenth of the last four
+    # chunks, 0.1 * (1 + 3 * 10) ms / 400 = 7.75 us, and is believed.
+    for _ in range(3):
+        show(rates, {0: 100, 3: 400}, 10 * TRUE)
+    assert 7.75e-6 < rates.estimate[0] < 9e-6
+
+
+def test_the_common_factor_is_the_middle_of_the_last_four() -> None:
+    """Chunks at 1, 8, 10 and 12 times: what was not seen takes (8 + 10) / 2, the others their own."""
+    rates = sized({7: 50_000})
+    for _ in range(10):
+        show(rates, {4: 1_000})
+        show(rates, {0: 1_000})
+    # Two chunks of class 6 are too few to be known, and too many to be under their own figure.
+    dear = 20 * prior_per_unit(Quantity.SECONDS)
+    show(rates, {6: 1}, dear)
+    show(rates, {6: 1}, dear)
+    show(rates, {0: 1_000})
+    assert [show(rates, {4: 1_000}, factor * TRUE) for factor in (8, 12, 10)] == [
+        False,
+        False,
+        True,
+    ]
+    assert rates.in_force[[0, 4, 7]] == pytest.approx([2e-6, 2e-5, 1.8e-5])
+    assert rates.in_force[6] == pytest.approx(dear[6])
+
+
+def test_all_classes_of_the_last_four_chunks_learn_anew() -> None:
+    """Ratios of 1, 8, 10, 12 spread by (11.4 - 3.1) / 9, also in the class of a fifth."""
+    rates = sized({0: 8_000, 3: 2_000}, count=40)
+    for factor in (8, 12, 10):
+        show(rates, {0: 8_000, 3: 2_000}, factor * TRUE)
+    assert rates.spread_ratio(0) == pytest.approx(8.3 / 9)
+    assert rates.spread_ratio(3) == pytest.approx(8.3 / 9)
+
+
+@pytest.mark.parametrize("other_is_known", [False, True])
+def test_a_change_is_noticed_beside_a_class_that_did_not_change(other_is_known: bool) -> None:
+    """The third dear chunk of a class has a part of another, new or known: it counts all the same."""
+    rates = sized({4: 1_000})
+    for _ in range(20):
+        show(rates, {6: 1_000})
+        if other_is_known:
+            show(rates, {0: 1_000})
+    dear = np.where(np.arange(16) == 6, 5 * TRUE, TRUE)
+    for chunk in ({6: 1_000}, {6: 1_000}, {0: 300 if other_is_known else 1, 6: 1_000}):
+        for _ in range(2):
+            show(rates, {4: 1_000})
+        show(rates, chunk, dear)
+    assert rates.in_force[6] > 4 * 2e-6
+    show(rates, {6: 1_000}, dear)
+    assert rates.in_force[6] == pytest.approx(1e-5, rel=0.1)

@@ -29,3 +29,14 @@ def test_a_line_of_many_partitions_stays_a_line() -> None:
     assert line.endswith("of t[0] 0-9, t[1] 0-9, t[2] 0-9, t[3] 0-9 and 26 more")
     line = replace(SIZING, sample=replace(SIZING.sample, windows=())).line()
     assert line.endswith("1,000,000 vertices")
+
+
+def test_each_bound_has_names_of_its_own_in_plain_data() -> None:
+    """What a page or a script reads: no list of bounds to search."""
+    data = SIZING.as_data()
+    assert data["memory_bound_vertices"] == 9_000_000
+    assert data["memory_bound_messages"] == 18_000
+    assert data["deadline_bound_vertices"] == 2_100_000
+    assert data["deadline_bound_messages"] == 4_200
+    assert "bounds" not in data
+    assert data["sample"]["windows"][0]["topic"] == "parcels"

@@ -158,3 +158,105 @@ def test_every_error_is_sampled() -> None:
         if isinstance(value, type) and issubclass(value, errors.SizingError)
     }
     assert classes - {errors.SizingError} == {type(error) for error in SAMPLES}
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected_bytes"),
+    [
+        ("", 1),
+        ("B", 1),
+        ("b", 1),
+        ("Ki", 1024),
+        ("kib", 1024),
+        ("kb", 1024),
+        ("K", 1000),
+        ("KB", 1000),
+        ("kB", 1000),
+        ("MiB", 1024**2),
+        ("mib", 1024**2),
+        ("m", 1024**2),
+        ("M", 1000**2),
+        ("MB", 1000**2),
+        ("Gi", 1024**3),
+        ("gb", 1024**3),
+        ("G", 1000**3),
+        ("TiB", 1024**4),
+        ("t", 1024**4),
+        ("TB", 1000**4),
+    ],
+)
+def test_every_unit_of_bytes(unit: str, expected_bytes: int) -> None:
+    """Seven of each unit."""
+    assert parse_bytes(f"7{unit}") == 7 * expected_bytes
+
+
+@pytest.mark.parametrize("unit", ["mB", "kiB", "KIB", "X", "XB", "ib", "iB", "P", "bytes"])
+def test_mixtures_are_no_units(unit: str) -> None:
+    """But for kB, which is SI, small and large letters do not mix."""
+    with pytest.raises(errors.UnitError):
+        parse_bytes(f"7{unit}")
+
+
+def test_a_text_of_64_characters_is_read_and_no_longer_one() -> None:
+    """The limit is on what is not worth parsing."""
+    assert parse_bytes("7".zfill(64)) == 7
+    assert parse_seconds("7".zfill(64)) == 7.0
+    for parse in (parse_bytes, parse_seconds):
+        with pytest.raises(errors.UnitError):
+            parse("7".zfill(65))
+
+
+def test_the_error_says_what_was_read_and_what_it_should_be() -> None:
+    """Text, quantity and a way to write it."""
+    with pytest.raises(errors.UnitError) as caught:
+        parse_bytes("5 feet")
+    assert (caught.value.text, caught.value.quantity) == ("5 feet", "bytes")
+    with pytest.raises(errors.UnitError) as caught:
+        parse_seconds("5 feet")
+    assert (caught.value.text, caught.value.quantity) == ("5 feet", "seconds")
+
+
+@pytest.mark.parametrize(
+    ("amount", "exact", "about"),
+    [
+        (0, "0B", "0 B"),
+        (1 << 10, "1KiB", "1 KiB"),
+        (1 << 20, "1MiB", "1 MiB"),
+        (3 << 30, "3GiB", "3 GiB"),
+        (5 << 40, "5TiB", "5 TiB"),
+    ],
+)
+def test_each_binary_unit_is_written(amount: int, exact: str, about: str) -> None:
+    """Exactly with no blank, as settings have it, and for people with one."""
+    assert format_bytes(amount) == exact
+    assert about_bytes(amount) == about
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0s"),
+        (0.999, "999ms"),
+        (1.0, "1s"),
+        (5_400.0, "1h30m"),
+        (3_661.0, "1h1m1s"),
+        (2.0**53, "9007199254740992.0s"),
+    ],
+)
+def test_seconds_are_written_in_the_units_that_people_use(seconds: float, text: str) -> None:
+    """Milliseconds under a second, hours, minutes and seconds above; no fraction is lost."""
+    assert format_seconds(seconds) == text
+
+
+def test_the_refusal_of_a_container_has_every_figure() -> None:
+    """256 MiB * 0.8 = 204.8 MiB may be planned for."""
+    mib = 1 << 20
+    refused = errors.PoolDoesNotFitError(
+        256 * mib, 0.8, 80 * mib, 1 * mib, 51 * mib // 2, 140 * mib, 316 * mib
+    )
+    assert str(refused) == (
+        "not even one handler process fits: of the memory limit of 256.0 MiB, 204.8 MiB may be"
+        " planned for, but the parent takes 80.0 MiB, the prefetch 1.0 MiB, the least in flight"
+        " 25.5 MiB and one process 140.0 MiB; give the container at least 316.0 MiB, or check what"
+        " the handler loads when it opens"
+    )
