@@ -9,11 +9,13 @@ A file that is missing, unreadable or odd never raises: it says nothing.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from stat import S_ISDIR
 from typing import Final
 
 #: A host with thousands of containers has a mount table of some megabytes.
@@ -101,7 +103,7 @@ def own_groups(controller: str, root: Path = Path("/"), pid: int | str = "self")
     mounts = [
         mount
         for mount in _mounts(read_text(process / "mountinfo", _MOUNT_TABLE_BYTES) or "", root)
-        if (mount.version == 2 or controller in mount.controllers) and mount.point.is_dir()
+        if (mount.version == 2 or controller in mount.controllers) and _is_directory(mount.point)
     ]
     if not mounts:
         mounts = _usual_mounts(controller, root)
@@ -171,19 +173,38 @@ def _join(mount: _Mount, path: PurePosixPath, process: Path) -> Group:
         version=mount.version,
         directory=directory or mount.point,
         mount=mount.point,
-        is_own=directory is not None and directory.is_dir(),
+        is_own=directory is not None and _is_directory(directory),
     )
 
 
 def _find(top: Path, unknown: int, below: tuple[str, ...], process: Path) -> Path | None:
     """Return the group that lists the process, some levels of unknown names below the top."""
-    try:
-        # "self" is a link to the number.
-        pid = process.readlink().name if process.is_symlink() else process.name
-        for directory in islice(top.glob("*/" * unknown), _MOST_GROUPS):
-            group = directory.joinpath(*below)
-            if pid in (read_text(group / "cgroup.procs") or "").split():
-                return group
-    except OSError:
-        pass
+    # "self" is a link to the number.
+    pid = process.resolve().name
+    for directory in islice(_directories_below(top, unknown), _MOST_GROUPS):
+        group = directory.joinpath(*below)
+        if pid in (read_text(group / "cgroup.procs") or "").split():
+            return group
     return None
+
+
+def _directories_below(top: Path, levels: int) -> Iterator[Path]:
+    """Yield the directories so many levels below; one that vanishes meanwhile has none."""
+    if not levels:
+        yield top
+        return
+    try:
+        with os.scandir(top) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for name in names:
+        yield from _directories_below(top / name, levels - 1)
+
+
+def _is_directory(path: Path) -> bool:
+    # Path.is_dir raises where a directory above may not be searched.
+    try:
+        return S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -207,20 +207,13 @@ def trim() -> bool:
     ------
     malloc_trim(3) of the GNU C library.
     """
-    give_back = _malloc_trim()
-    return bool(give_back(0)) if give_back is not None else False
+    give_back = getattr(_c_library(), "malloc_trim", None)
+    return give_back is not None and bool(give_back(ctypes.c_size_t(0)))
 
 
 @functools.cache
-def _malloc_trim() -> Callable[[int], int] | None:
-    try:
-        function = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError):
-        return None
-    function.argtypes = [ctypes.c_size_t]
-    function.restype = ctypes.c_int
-    result: Callable[[int], int] = function
-    return result
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def _field_bytes(path: str | Path, name: bytes) -> int | None:

@@ -177,7 +177,7 @@ class Flow:
 
     def _lose(self, partitions: tuple[Partition, ...]) -> None:
         for partition in partitions:
-            self.ownership.lose(partition)
+            self.ownership.fence(partition)
         self._pauses.forget(partitions)
 
     def _has_joined(self, _: Joined) -> list[Command]:

@@ -45,6 +45,8 @@ class Answer:
     final: bool = True
     #: a dead letter is in its topic
     dead_lettered: bool = False
+    #: records of a settled piece that are no dead letters
+    done: int = 0
 
 
 class Deliveries:
@@ -56,6 +58,8 @@ class Deliveries:
         #: (when, delivery) of what is sent again
         self._resend: list[tuple[float, int]] = []
         self._ids = 0
+        #: offsets of each unsettled piece that are dead letters
+        self._dead: dict[Piece, set[int]] = {}
         #: acknowledged, by reason
         self.dead_letters: Counter[str] = Counter()
 
@@ -64,11 +68,13 @@ class Deliveries:
     ) -> Produce:
         """Expect a dead letter; without ``attempts`` the last one is not counted in the piece."""
         columns = piece.columns
+        offset = int(columns.offsets[local])
+        self._dead.setdefault(piece, set()).add(offset)
         command = Produce(
             delivery_id=self._next_id(),
             destination=Destination.DEAD_LETTER,
             source=piece.run.partition.partition,
-            source_offset=int(columns.offsets[local]),
+            source_offset=offset,
             key=None if columns.keys is None else columns.keys[local],
             value=columns.values[local],
             headers=columns.headers.get(local, []),
@@ -116,15 +122,13 @@ class Deliveries:
         commands: list[Command] = []
         while self._resend and self._resend[0][0] <= now:
             _, delivery_id = heapq.heappop(self._resend)
-            delivery = self._deliveries.get(delivery_id)
-            if delivery is not None:
-                commands.append(delivery.command)
+            commands.append(self._deliveries[delivery_id].command)
         return commands
 
     def answered(self, event: Delivered) -> Answer:
         """Take in one answer; what was refused is sent again.
 
-        An output that no topic will ever take turns its input record into a dead letter.
+        An output that no topic will ever take turns its input record into a dead letter, once.
         """
         delivery = self._deliveries.get(event.delivery_id)
         if delivery is None:
@@ -142,14 +146,17 @@ class Deliveries:
             return Answer([Say("warning", words)], final=False)
         del self._deliveries[event.delivery_id]
         last = self._pieces.end_delivery(piece, delivery.held_bytes)
-        if refused:
+        if refused and command.source_offset not in self._dead.get(piece, ()):
             local = int(np.searchsorted(piece.columns.offsets, command.source_offset))
             fault = RecordFault(local, Reason.OUTPUT_TOO_LARGE, "", event.error or "")
             return Answer([self.dead_letter(piece, local, fault)])
         dead_lettered = not output and event.error is None
         if dead_lettered:
             self.dead_letters[command.reason] += 1
-        return Answer(settled=piece if last else None, dead_lettered=dead_lettered)
+        if not last:
+            return Answer(dead_lettered=dead_lettered)
+        done = len(piece) - len(self._dead.pop(piece, ()))
+        return Answer(settled=piece, dead_lettered=dead_lettered, done=done)
 
     def forget(self, state: PartitionState) -> None:
         """Drop what waits to be sent again: whoever owns the partition now reads it again."""
@@ -158,5 +165,6 @@ class Deliveries:
             if delivery.piece.run.partition is state:
                 self._pieces.end_delivery(delivery.piece, delivery.held_bytes)
                 del self._deliveries[delivery_id]
+        self._dead = {p: dead for p, dead in self._dead.items() if p.run.partition is not state}
         self._resend = [entry for entry in self._resend if entry[1] in self._deliveries]
         heapq.heapify(self._resend)

@@ -62,7 +62,10 @@ class Ownership:
         return state
 
     def fence(self, partition: Partition) -> None:
-        """End an epoch: release what is outside a process, and fence what is inside."""
+        """End an epoch: release what is outside a process, and fence what is inside.
+
+        No drain waits for the partition any more, and none gives it back.
+        """
         for drain in self.drains:
             drain.partitions = tuple(p for p in drain.partitions if p != partition)
         state = self.states.pop(partition, None)
@@ -75,12 +78,6 @@ class Ownership:
             self._fenced[partition] = state
         elif partition in self._fenced and not self._fenced[partition].blocked_shards:
             del self._fenced[partition]
-
-    def lose(self, partition: Partition) -> None:
-        """End an epoch whose partition is gone: it is not given back either."""
-        self.fence(partition)
-        for drain in self.drains:
-            drain.partitions = tuple(p for p in drain.partitions if p != partition)
 
     def freed(self, pieces: list[Piece]) -> None:
         """Let the chains of a new epoch go when the old epoch's chunk has come back."""

@@ -153,9 +153,7 @@ class Settlement:
         rest[again] = False
         skipped = sum(bool(rest[i]) for i in ends.skipped)
         self.outcomes["skipped"] += skipped
-        self.outcomes["done"] += (
-            int(rest.sum()) - skipped + len(set(ends.outputs) - set(ends.failed))
-        )
+        self.outcomes["done"] += int(rest.sum()) - skipped
         commands: list[Command] = []
         retrying = _alike(again, ends.retry)
         groups = [(indices, PieceState.RETRYING) for indices in retrying]
@@ -189,8 +187,8 @@ class Settlement:
 
         All of them asked, or all of them follow.
         """
-        self.outcomes["failed"] += len(part)
         if faults[0].reason != RetryReason.FOLLOWS:
+            self.outcomes["failed"] += len(part)
             self._pieces.count_attempt(part)
             most = self._config.max_attempts
             if any(fault.reason == RetryReason.SUSPECT_MEMORY for fault in faults):
@@ -264,6 +262,7 @@ class Settlement:
         if answer.dead_lettered:
             self.outcomes["dead-lettered"] += 1
         if answer.settled is not None:
+            self.outcomes["done"] += answer.done
             self._settle(answer.settled)
         return answer.commands
 

@@ -94,6 +94,8 @@ class Measuring:
         """
         if self.report is None:
             return SizingReason.WARM_UP if self._warmup_over(now) else None
+        if now - self._published_at < LEAST_BETWEEN_SECONDS:
+            return None
         return self._due_again(self.report, now, biased=biased) or self._memory_moved(self.report)
 
     def _warmup_over(self, now: float) -> bool:
@@ -109,9 +111,6 @@ class Measuring:
         )
 
     def _due_again(self, report: SizingReport, now: float, *, biased: bool) -> SizingReason | None:
-        since = now - self._published_at
-        if since < LEAST_BETWEEN_SECONDS:
-            return None
         if self.learning.failed:
             return SizingReason.PREDICTION_FAILED
         if now - self._checked_at >= CHECK_SECONDS:
@@ -122,6 +121,7 @@ class Measuring:
                     return SizingReason.NEW_CLASS
                 if recent.messages >= DRIFT_RECORDS and self._drifted(recent, report):
                     return SizingReason.MIX_DRIFT
+        since = now - self._published_at
         if since >= self._config.remeasure_interval_seconds and self._sampling.whole().messages:
             return SizingReason.INTERVAL
         return None
