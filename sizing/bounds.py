@@ -94,12 +94,14 @@ class Situation:
 def chunk_working_bytes(
     mix: Load, heaviest_working_bytes: float, model: CostModel, situation: Situation
 ) -> float:
-    """Return the working bytes of one typical chunk of a mix of at least one record.
+    """Return the working bytes of one typical chunk of a mix; 0 for no records.
 
     A chunk ends at its seconds, its raw bytes or a quarter of a process's share of the work
     memory, whichever comes first, and never below one record.
     """
     messages = float(mix[RECORDS])
+    if messages <= 0:
+        return 0.0
     per_message = model.working_bytes(mix) / messages
     by_seconds = situation.chunk_seconds / max(model.seconds(mix) / messages, 1e-12)
     by_bytes = situation.chunk_bytes / max(float(mix[PAYLOAD_BYTES]) / messages, 1.0)
