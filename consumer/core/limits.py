@@ -46,12 +46,20 @@ class Standing:
         return self.drain_deadline_seconds if enforced else None
 
 
+def _always(_at: Standing) -> bool:
+    return True
+
+
+def _when_enforced(at: Standing) -> bool:
+    return at.enforced_deadline_seconds is not None
+
+
 class Kind(StrEnum):
     """What sort of limit a row is."""
 
-    #: measured: every sizing says how much it lets in, and the smallest is the budget
+    #: every sizing says how much of the mix it lets in, and the smallest is the budget
     BOUND = "bound"
-    #: set by people, in vertices, or small until there is a size
+    #: a budget in itself, and no part of a sizing: fixed, capped, or small until there is a size
     SET = "set"
     #: not a matter of how much is in flight
     HOLD = "hold"
@@ -73,9 +81,12 @@ class Limit:
     advice: str
     #: used / limit of a charge; None where the limit is not set
     used_ratio: Callable[[Charge, Standing], float | None] = lambda _charge, _at: None
-    #: whether it refuses records now, or is only shown
-    holds: Callable[[Standing], bool] = lambda _at: True
-    #: the limit itself, in words
+    #: Whether it refuses records now, or is only shown. By default as the deadline does: not in
+    #: shadow mode, and not beside a fixed budget.
+    holds: Callable[[Standing], bool] = _when_enforced
+    #: of a bound: what is used and what of, as ``/budget`` explains it
+    formula: str = ""
+    #: the limit itself, in words; asked only where it is set
     shown: Callable[[Standing], str] = lambda _at: ""
 
     @property
@@ -107,6 +118,7 @@ class Limits:
 
     def __init__(self, rows: tuple[Limit, ...]) -> None:
         self._rows = {row.name: row for row in rows}
+        assert len(self._rows) == len(rows), "two limits of one name"
         self.bounds = tuple(row for row in rows if row.kind is Kind.BOUND)
 
     def __iter__(self) -> Iterator[Limit]:
@@ -173,6 +185,9 @@ LIMITS = Limits(
             meaning="what waits and what is being worked on fill the memory that is available",
             advice="give the container more memory, fewer processes, or a handler that holds less",
             used_ratio=lambda charge, at: memory_used_ratio(charge, at.memory_available_bytes),
+            holds=_always,
+            formula="raw bytes held, fetched and not admitted, or not acknowledged"
+            " / (memory_available_bytes - room for work inside the processes)",
             shown=lambda at: f"{at.memory_available_bytes >> 20} MiB are free",
         ),
         Limit(
@@ -185,7 +200,7 @@ LIMITS = Limits(
             " VERTEX_BUDGET_SHUTDOWN_GRACE_SECONDS (with the container's own grace) and"
             " max.poll.interval.ms",
             used_ratio=lambda charge, at: deadline_used_ratio(charge, at.drain_deadline_seconds),
-            holds=lambda at: at.enforced_deadline_seconds is not None,
+            formula="used_seconds / drain_deadline_seconds",
             shown=lambda at: f"done in {at.drain_deadline_seconds:.1f} s",
         ),
         Limit(
@@ -196,6 +211,7 @@ LIMITS = Limits(
             meaning="your own VERTEX_BUDGET",
             advice="raise it or leave it out",
             used_ratio=lambda charge, at: _ratio_of_set(charge, at.config.fixed_vertices),
+            holds=_always,
         ),
         Limit(
             name="cap",
@@ -205,6 +221,7 @@ LIMITS = Limits(
             meaning="your own VERTEX_BUDGET_CAP",
             advice="raise it or leave it out",
             used_ratio=lambda charge, at: _ratio_of_set(charge, at.config.cap_vertices),
+            holds=_always,
         ),
         Limit(
             name="initial",
@@ -214,6 +231,7 @@ LIMITS = Limits(
             meaning="there is no size yet: a small budget holds",
             advice="wait for the first sizing",
             used_ratio=_initial_ratio,
+            holds=_always,
         ),
         Limit(
             name="delivery",

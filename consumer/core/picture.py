@@ -45,7 +45,7 @@ def take_picture(
         state_cause=status.cause,
         state_seconds=dict(status.seconds),
         limits=limits,
-        limits_shown={row.name: row.shown(standing) for row in limits},
+        limits_shown={name: limits[name].shown(standing) for name in used_ratio},
         limited_by=status.limited_by,
         sizing=report,
         budget_vertices=budget_vertices,

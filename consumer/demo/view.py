@@ -184,7 +184,7 @@ def _bounds(picture: Picture, bar_cells: int) -> RenderableType:
     sized = picture.vertex_budget > 0
     table.add_row(
         Text("budget", "bold"),
-        Text("the smaller one" if sized else "small at first"),
+        Text("the smallest" if sized else "small at first"),
         Text(f"{picture.vertex_budget:,}" if sized else "", "bold cyan"),
         Text(f"≈ {picture.message_budget:,} records" if sized else ""),
         Text(),

@@ -16,8 +16,10 @@ from typing import Any
 import orjson
 import psutil
 
-from consumer.core.limits import LIMITS
+from consumer.core.config import FlowConfig
+from consumer.core.flow import Flow
 from consumer.demo.feed import Partition
+from consumer.telemetry.explanations import explained
 from sizing.memory import proportional_set_bytes
 
 _ANSWER_SECONDS = 2.0
@@ -51,8 +53,8 @@ class Picture:
     vertex_budget: int = 0
     message_budget: int = 0
     #: what may limit the work, as ``/budget`` lists it
-    limits: Sequence[Mapping[str, Any]] = tuple(
-        {"name": row.name, "kind": row.kind, "limit": None} for row in LIMITS.bounds
+    limits: Sequence[Mapping[str, Any]] = field(
+        default_factory=lambda: explained(Flow(FlowConfig(processes=1)).snapshot())["limits"]
     )
     bounds: Mapping[str, int] = field(default_factory=dict)
     used: Mapping[str, float] = field(default_factory=dict)

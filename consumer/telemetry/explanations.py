@@ -41,8 +41,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "bound_vertices",
         "vertices of the sample's mix",
-        "memory: what used_bytes <= memory_available_bytes lets in;"
-        " deadline: what used_seconds <= drain_deadline_seconds lets in",
+        "messages of the sample's mix whose used_ratio is at most 1, times its vertices a message",
         lambda s: dict(s.bound_vertices),
     ),
     Figure(
@@ -54,9 +53,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "used_ratio",
         "1",
-        "memory: used_bytes / memory_available_bytes, used_bytes = raw bytes held + fetched and"
-        " not admitted + outputs and dead letters not acknowledged + working bytes inside the"
-        " processes; deadline: used_seconds / drain_deadline_seconds",
+        "what is used of each bound's own limit: the formula is with the bound, under limits",
         lambda s: dict(s.used_ratio),
     ),
     Figure(
@@ -156,6 +153,7 @@ def explained(snapshot: Snapshot) -> dict[str, Any]:
                 "name": row.name,
                 "kind": row.kind,
                 "limit": snapshot.limits_shown.get(row.name) or None,
+                "formula": row.formula or None,
                 "when_binding": row.binds,
                 "meaning": row.meaning,
                 "what_to_do": row.advice,

@@ -79,6 +79,12 @@ def _one_hot(
     return lambda s: [((label,), float(label == chosen(s))) for label in labels(s)]
 
 
+def _causes(snapshot: Snapshot) -> list[str]:
+    """Every limit, but for bounds that are not set."""
+    unset = {row.name for row in snapshot.limits.bounds} - snapshot.used_ratio.keys()
+    return [NONE, *(name for name in snapshot.limits.names if name not in unset)]
+
+
 def _lag(snapshot: Snapshot) -> Iterable[Sample]:
     """Of what is assigned now alone: a partition that went has another owner to speak for it."""
     lag = snapshot.lag_messages
@@ -125,7 +131,7 @@ METRICS: tuple[MetricRow, ...] = (
     _gauge(
         "limited_by",
         "1 for what limits the work in flight now, 0 for every other cause.",
-        _one_hot(lambda s: s.limited_by, lambda s: (NONE, *s.limits.names)),
+        _one_hot(lambda s: s.limited_by, _causes),
         "cause",
     ),
     _gauge(

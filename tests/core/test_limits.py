@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from consumer.telemetry.explanations import explained
 from consumer.telemetry.metrics import MetricsRegistry
 from consumer.telemetry.page import page
 from sizing.charge import Charge
-from sizing.load import RECORDS, VERTICES, Load, zero_load
+from sizing.load import PAYLOAD_BYTES, RECORDS, VERTICES, Load, zero_load
 from tests.core.building import SMALL_WARM_UP, MiB, run_of, sized
 from tests.demo.test_view import feed as feed_of_the_demo
 
@@ -120,12 +120,48 @@ def test_every_row_has_its_words(row: Limit) -> None:
     assert f"| `{row.name}` | " in limits_table_markdown()
 
 
+#: settings of the core that set something which is unset by default
+OPTIONAL = [
+    each.name
+    for each in fields(FlowConfig)
+    if each.default is None and each.name != "handler_timeout_seconds"
+]
+
+
+def with_set(*names: str) -> FlowConfig:
+    thousands: dict[str, Any] = dict.fromkeys(names, 1_000)
+    return replace(CONFIG, **thousands)
+
+
 @pytest.mark.parametrize("row", LIMITS.bounds, ids=lambda row: row.name)
-def test_no_bound_counts_less_of_more_records(row: Limit) -> None:
-    """Where it did, no largest number would fit."""
+def test_a_bound_that_is_set_has_a_ratio_and_words(row: Limit) -> None:
+    """Where everything that can be set is set; more records never count less."""
+    at = standing(replace(CONFIG, **dict.fromkeys(OPTIONAL, 1000)))
     less, more = charge(), charge(200, 4_000, held_bytes=59_000.0, seconds=4.0)
-    at = standing()
-    assert (row.used_ratio(less, at) or 0.0) <= (row.used_ratio(more, at) or 0.0)
+    less.held[PAYLOAD_BYTES], more.held[PAYLOAD_BYTES] = 30_000, 59_000
+    small, large = row.used_ratio(less, at), row.used_ratio(more, at)
+    assert small is not None
+    assert large is not None
+    assert 0.0 < small < large
+    assert row.shown(at)
+    assert row.subject
+    assert row.formula
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_one_setting_sets_one_limit(name: str) -> None:
+    """And no other limit comes or goes with it, but for the deadline beside a fixed budget."""
+    at = standing(with_set(name))
+    before, after = (set(LIMITS.judge(charge(), where).ratios) for where in (standing(), at))
+    assert len(after - before) == 1
+    assert before - after <= {"deadline"}
+
+
+def test_what_is_a_budget_in_itself_is_no_bound() -> None:
+    """Three rows; every other amount is a bound, which sizings report."""
+    assert [row.name for row in LIMITS if row.kind is Kind.SET] == ["fixed", "cap", "initial"]
+    with pytest.raises(AssertionError, match="two limits of one name"):
+        Limits((THIRD, THIRD))
 
 
 # -- a third bound, by one row and one function --------------------------------------------------
@@ -144,6 +180,7 @@ THIRD = Limit(
     meaning="the database takes no more records at once",
     advice="give it more connections",
     used_ratio=connections_ratio,
+    formula="records in flight / 40",
     shown=lambda at: f"40 records in {at.config.processes} processes",
 )
 WITH_A_THIRD = Limits((*LIMITS, THIRD))
@@ -207,6 +244,7 @@ def test_a_third_bound_is_in_the_budget_and_on_the_page() -> None:
         "name": "database",
         "kind": "bound",
         "limit": "40 records in 2 processes",
+        "formula": "records in flight / 40",
         "when_binding": "the database binds",
         "meaning": "the database takes no more records at once",
         "what_to_do": "give it more connections",
@@ -242,7 +280,7 @@ def test_a_bound_that_is_not_set_is_absent_and_not_zero() -> None:
     assert "database" not in report.line()
     assert "database" not in picture.used_ratio
     _, text = MetricsRegistry(lambda: picture).expose("")
-    assert 'bound="database"' not in text.decode()
+    assert "database" not in text.decode()
     said = explained(picture)
     assert "database_bound_vertices" not in said["sizing"]
     assert "database" not in [limit["name"] for limit in said["limits"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import re
@@ -483,3 +484,24 @@ def test_the_table_as_markdown_has_a_line_for_each_row():
     cap = next(line for line in lines if "`VERTEX_BUDGET_CAP`" in line)
     assert "| `--cap` |" in cap
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 7 for line in lines)
+
+
+#: what the core is told by something else than a setting
+NOT_SET = {
+    "processes",
+    "retry_backoff_seconds",
+    "retry_backoff_limit_seconds",
+    "chunk_seconds",
+    "chunk_bytes",
+    "fetch_messages",
+    "client_queue_bytes",
+    "max_poll_interval_seconds",
+}
+
+
+def test_every_setting_of_the_core_arrives_there():
+    """A line that ``flow_config`` lacks would have a setting do nothing, without a word."""
+    other = {name: parsed for name, (_, _, parsed) in OTHER_VALUES.items()}
+    usual, changed = (s.flow_config(2) for s in (loaded(), loaded().model_copy(update=other)))
+    names = {each.name for each in dataclasses.fields(FlowConfig)} - NOT_SET
+    assert [n for n in sorted(names) if getattr(usual, n) == getattr(changed, n)] == []
