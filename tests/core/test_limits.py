@@ -136,7 +136,7 @@ def with_set(*names: str) -> FlowConfig:
 @pytest.mark.parametrize("row", LIMITS.bounds, ids=lambda row: row.name)
 def test_a_bound_that_is_set_has_a_ratio_and_words(row: Limit) -> None:
     """Where everything that can be set is set; more records never count less."""
-    at = standing(replace(CONFIG, **dict.fromkeys(OPTIONAL, 1000)))
+    at = standing(with_set(*OPTIONAL))
     less, more = charge(), charge(200, 4_000, held_bytes=59_000.0, seconds=4.0)
     less.held[PAYLOAD_BYTES], more.held[PAYLOAD_BYTES] = 30_000, 59_000
     small, large = row.used_ratio(less, at), row.used_ratio(more, at)
