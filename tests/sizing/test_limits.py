@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sizing import cgroups
 from sizing.errors import HostProbeError
 from sizing.limits import cgroup_used_bytes, cpu_limit, memory_limit, oom_kills
 
@@ -436,3 +437,23 @@ def test_this_machine_answers() -> None:
     physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 < memory_limit().limit_bytes <= physical_bytes
     assert 0 < cpu_limit().cores <= (os.cpu_count() or 1)
+
+
+def test_a_group_that_does_not_say_what_is_anonymous_says_nothing(tmp_path: Path) -> None:
+    """Pages of files alone are no figure: they can be given back."""
+    root = tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/\n",
+            "proc/self/mountinfo": V2_MOUNT.format(root="/"),
+            "sys/fs/cgroup/memory.max": "52428800\n",
+            "sys/fs/cgroup/memory.stat": "file 70000000\n",
+        },
+    )
+    assert memory_limit(root).limit_bytes == 50 * MIB
+    assert cgroup_used_bytes(root) is None
+
+
+def test_a_group_that_vanishes_while_it_is_looked_for_has_nothing_below(tmp_path: Path) -> None:
+    """Containers come and go."""
+    assert list(cgroups._directories_below(tmp_path / "gone", 2)) == []
