@@ -164,6 +164,13 @@ def test_what_is_a_budget_in_itself_is_no_bound() -> None:
         Limits((THIRD, THIRD))
 
 
+def test_few_records_that_are_heavy_are_let_in_before_there_is_a_size() -> None:
+    """2 s are five times the 0.4 s, but 16 records are only twice eight: as many may come."""
+    heavy = LIMITS.judge(charge(16, 2_000, held_bytes=1_000.0), standing(sized=False))
+    assert heavy.ratio("initial") == 2.0
+    assert heavy.ratio("cap") == 0.0
+
+
 # -- a third bound, by one row and one function --------------------------------------------------
 
 
