@@ -68,9 +68,10 @@ class FormatRow:
     recognise: Callable[[bytes, Any], bool] | None
     #: None: not decoded; GeoJSON's is ``consumer.payload.geojson_scan``
     decode: Decoder | None = None
-    #: valid values, and a valid value of so many levels: what the tests cut, change and nest
+    #: valid values, which the tests cut and change
     examples: tuple[bytes, ...]
-    nested: Callable[[int], bytes]
+    #: a valid value of so many levels; None where nothing can be nested
+    nested: Callable[[int], bytes] | None = None
 
     @property
     def is_decoded(self) -> bool:

@@ -25,6 +25,7 @@ import shapely
 from hypothesis import given
 
 from consumer.core.reasons import Reason
+from consumer.payload import formats
 from consumer.payload.counting import counted_vertices
 from consumer.payload.decode import Decoded, decode, format_of
 from consumer.payload.faults import Fault
@@ -156,7 +157,8 @@ every_row = pytest.mark.parametrize("row", FORMATS, ids=lambda row: row.name)
 def test_a_row_has_samples_of_its_format(row: FormatRow):
     """Each sample is recognised as its format, and decoded unless the format is not."""
     assert row.examples
-    for example in (*row.examples, row.nested(0), row.nested(3)):
+    nested = (row.nested(0), row.nested(3)) if row.nested else ()
+    for example in (*row.examples, *nested):
         assert row.recognise is None or format_of(example, document_of(example)) is row
         faults = check_contract([example]).faults
         expected = Fault(Reason.UNSUPPORTED_FORMAT, f"{row.name} is not decoded")
@@ -165,13 +167,30 @@ def test_a_row_has_samples_of_its_format(row: FormatRow):
         assert decode(row.examples).exact_vertices > len(row.examples)
 
 
-@every_row
+@pytest.mark.parametrize("row", [row for row in FORMATS if row.nested], ids=lambda row: row.name)
 @pytest.mark.parametrize("levels", [30, 60, 500, 5_000, DEEP])
 def test_deep_nesting_is_refused(row: FormatRow, levels: int):
     """However deep a value is nested, it is a fault where it is too deep, and no overflow."""
+    assert row.nested is not None
     faults = check_contract([row.nested(levels)]).faults
 
     assert bool(faults) == (levels > COLLECTION_DEPTH_LIMIT or not row.is_decoded)
+
+
+@every_row
+def test_no_number_of_a_value_can_be_worse_than_a_fault(row: FormatRow):
+    """Each number of each sample is replaced by everything that does harm where a number was."""
+    for example in row.examples:
+        numbers = len(re.findall(rb"-?\d[\d.eE]*", example))
+        check_contract([with_number(example, at, bad) for at in range(numbers) for bad in HOSTILE])
+
+
+def test_every_module_with_samples_is_in_the_table():
+    """A format whose row is left out would be no format."""
+    folder = Path(formats.__file__).parent
+    modules = {path.stem for path in folder.glob("*.py") if "EXAMPLES" in path.read_text()}
+    named = set(re.findall(r"(\w+)\.(?:\w+_)?EXAMPLES", Path(formats.__file__).read_text()))
+    assert modules - {"formats"} == named
 
 
 @every_row
