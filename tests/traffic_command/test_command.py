@@ -134,6 +134,7 @@ def test_a_bad_line_stops_the_replay_with_its_place(kafka, topic_factory, tmp_pa
     assert f"{path}: line 2 is not JSON" in capsys.readouterr().err
 
 
+@pytest.mark.timeout(180)
 def test_ctrl_c_ends_it_with_a_summary(kafka, topic_factory):
     """Everything sent until then is acknowledged, and that is exit code 0."""
     topic = topic_factory(2)
@@ -142,15 +143,20 @@ def test_ctrl_c_ends_it_with_a_summary(kafka, topic_factory):
     with subprocess.Popen(
         [*command, "--json"], cwd=ROOT, env=environment, stdout=subprocess.PIPE
     ) as process:
-        reader = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "ends"})
-        wait_until(
-            lambda: sum(reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)) > 20,
-            30.0,
-            "records on the topic",
-        )
-        reader.close()
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=30)
+        try:
+            reader = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "ends"})
+            partition = TopicPartition(topic, 0)
+            wait_until(
+                lambda: sum(reader.get_watermark_offsets(partition, timeout=30)) > 20,
+                90.0,
+                "records on the topic",
+            )
+            reader.close()
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            # Leaving the block waits for it, whatever went wrong.
+            process.kill()
 
     said = orjson.loads(out.splitlines()[-1])
     assert process.returncode == 0
