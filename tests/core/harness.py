@@ -88,6 +88,8 @@ class World(Held, Generic[C]):
         self.pauses: list[tuple[float, int]] = []
         self.resumed_at: dict[Partition, float] = {}
         self.dead_letters: list[cmd.Produce] = []
+        #: (record, epoch) of them
+        self.dead: set[tuple[Partition, int, int]] = set()
         self.published: list[tuple[float, cmd.Publish]] = []
         self.said: list[cmd.Say] = []
         self.newly_inside: list[ChunkInside] = []
@@ -201,7 +203,8 @@ class World(Held, Generic[C]):
         """Answer one produced record. One that is too large is not sent again as it is."""
         partition, index, epoch = self.deliveries.pop(delivery_id)
         record = (partition, index, epoch)
-        if error is None:
+        # A record is one dead letter, however many of its outputs are too large.
+        if error is None or (too_large and record in self.dead):
             self.acks_needed[record] -= 1
             if self.acks_needed[record] == 0:
                 del self.acks_needed[record]
@@ -390,6 +393,8 @@ class World(Held, Generic[C]):
         index = int(np.searchsorted(log.offsets, command.source_offset))
         record = (partition, index, self.epochs[partition])
         if command.destination is cmd.Destination.DEAD_LETTER and not is_again:
+            assert record not in self.dead, "a second dead letter of one record"
+            self.dead.add(record)
             self.dead_letters.append(command)
             self._check_dead_letter(command, log, index)
             if log.state[index] != AWAITING_ACK:
