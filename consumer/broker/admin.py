@@ -9,8 +9,8 @@ import contextlib
 import time
 from collections.abc import Mapping
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from consumer.errors import ConsumerError
 
@@ -56,7 +56,7 @@ class KafkaAdmin:
     def create_topic(
         self, name: str, partitions: int = 1, *, timeout_seconds: float = 30.0, **config: object
     ) -> str:
-        """Make a topic and wait until each of its partitions has a leader.
+        """Make a topic and wait until the leader of each of its partitions answers.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class KafkaAdmin:
         Raises
         ------
         BrokerError
-            If the topic cannot be made or has no leaders in time.
+            If the topic cannot be made or its leaders do not answer in time.
         """
         deadline = time.monotonic() + timeout_seconds
         # Minus one: the number of replicas that the broker's settings say.
@@ -92,9 +92,9 @@ class KafkaAdmin:
         except KafkaException as error:
             message = f"topic {name!r} could not be made on {self.bootstrap_servers}: {error}"
             raise BrokerError(message) from error
-        while not self._has_leaders(name, partitions):
+        while not self._leaders_answer(name, partitions):
             if time.monotonic() > deadline:
-                message = f"topic {name!r} has no leaders after {timeout_seconds:g} s"
+                message = f"topic {name!r} has no leaders that answer after {timeout_seconds:g} s"
                 raise BrokerError(message)
             time.sleep(_POLL_SECONDS)
         return name
@@ -104,10 +104,16 @@ class KafkaAdmin:
         with contextlib.suppress(KafkaException):
             self.client.delete_topics([name], operation_timeout=timeout_seconds)[name].result()
 
-    def _has_leaders(self, name: str, partitions: int) -> bool:
+    def _leaders_answer(self, name: str, partitions: int) -> bool:
+        # The metadata name a leader before it knows that it leads: it is asked something.
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(name, number): latest for number in range(partitions)}
         with contextlib.suppress(KafkaException):
             found = self.client.list_topics(name, timeout=5.0).topics[name].partitions
-            return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+            if len(found) != partitions or any(p.leader < 0 for p in found.values()):
+                return False
+            answers = self.client.list_offsets(asked, request_timeout=5.0)
+            return all(answer.exception() is None for answer in answers.values())
         return False
 
     def _broker_count(self) -> int:
